@@ -1,0 +1,41 @@
+"""Offline trace replay for LLM serving fleets: logs to tokens to decisions to SQL.
+
+The map, in reading order; a file imports only what stands above it (checked by import-linter):
+
+    errors      what can go wrong, one class a stage
+    kernel      @kernel, the one numba decorator, and where compiled kernels are kept
+    files       files and folders that appear whole or not at all
+    config      fleet, cost and clock: frozen, validated once
+    tables      the contracts: columns of trace, decisions, evictions, replicas
+    radix       RadixKvTree: the readable radix tree, online and as executable specification
+    router      GpuReplica, CacheAwareRouter and the burst comparison
+    links       tokens -> prefix links
+    tree        prefix links -> the trace's radix tree
+    trace       trace.parquet: writer, reader, checks
+    prepare     a trace made ready: links found, tokens dropped
+    logs        request logs -> request records, one module a log family
+    tokenize    request records -> token ids -> trace
+    replay      the fleet on branch points: cache, cost, policies, the one loop
+    decisions   kernel output -> tables of a run
+    run         a trace and a configuration -> a run folder
+    report      a run folder -> SQL views, reports, text
+    cli         the `replay` command
+"""
+
+from pipeline.radix import RadixKvTree, RadixNode
+from pipeline.router import (
+    CacheAwareRouter,
+    GpuReplica,
+    build_burst_workload,
+    simulate_routing_comparison,
+)
+
+__all__ = [
+    "CacheAwareRouter",
+    "GpuReplica",
+    "RadixKvTree",
+    "RadixNode",
+    "build_burst_workload",
+    "simulate_routing_comparison",
+]
+__version__ = "0.1.0"

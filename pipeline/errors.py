@@ -1,0 +1,29 @@
+"""Errors that a user can act on: one class a stage, each saying when it is raised."""
+
+
+class ReplayError(Exception):
+    """Base of every error the library raises on purpose; its text says what to do."""
+
+
+class UsageError(ReplayError):
+    """A setting is out of range or unknown: raised before any file is touched."""
+
+
+class LogError(ReplayError):
+    """A request log can't be read, or too many of its lines had to be rejected."""
+
+
+class TraceError(ReplayError):
+    """A trace breaks its contract: missing, truncated, other schema, unsorted, broken links."""
+
+
+class PolicyError(ReplayError):
+    """A routing policy answered with a replica that the fleet does not have."""
+
+
+class RunError(ReplayError):
+    """A run folder is missing, incomplete, or not one of ours."""
+
+
+class QueryError(ReplayError):
+    """A report's SQL, or the user's own, could not be run."""

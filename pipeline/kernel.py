@@ -1,0 +1,108 @@
+"""@kernel, the only numba decorator of the project, and the folder that keeps compiled kernels.
+
+numba's own cache looks only at the file of the function it compiles: an edit in a callee or a
+constant elsewhere is not seen (numba issue 1833). So the folder's name carries a hash of every
+file that holds kernels, and constants that kernels use live in those files.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_PACKAGE = Path(__file__).parent
+_MARK = "from pipeline.kernel import"
+
+
+def kernel(
+    function: Callable[..., Any] | None = None, *, signature: Any = None, allocates: bool = False
+) -> Any:
+    """Compile a function in nopython mode, without the GIL, kept on disk if that is possible.
+
+    `signature` fixes the types, as a routing policy needs to be passed to a kernel. Only a kernel
+    that `allocates` arrays counts references to them: in all others that would cost more than
+    the work, two atomic instructions for each array of the state at every call.
+    """
+    if function is None:
+        return lambda f: kernel(f, signature=signature, allocates=allocates)
+    options = {"nogil": True, "_nrt": allocates}
+    folder = cache_folder()
+    if folder is None:
+        return numba.njit(signature, **options)(function)
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder)
+    try:
+        return numba.njit(signature, cache=True, **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def kernel_sources() -> list[Path]:
+    """Return the files of the package that hold kernels or constants of kernels."""
+    files = sorted(_PACKAGE.rglob("*.py"))
+    return [f for f in files if f == Path(__file__) or _MARK in f.read_text(encoding="utf-8")]
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Return the writable folder of compiled kernels, or None after one warning.
+
+    The first that can be written of: REPLAY_CACHE_DIR, the package's __pycache__, the user's
+    cache folder.
+    """
+    key = hashlib.blake2b(digest_size=8)
+    for file in kernel_sources():
+        key.update(file.read_bytes())
+    for parent in _cache_parents():
+        folder = parent / f"kernels-{key.hexdigest()}"
+        if _is_writable(folder):
+            return folder
+    sys.stderr.write(
+        "replay: no writable folder for compiled kernels, so they compile at every start;"
+        " set REPLAY_CACHE_DIR to a folder that can be written\n"
+    )
+    return None
+
+
+def is_cold() -> bool:
+    """Tell whether nothing has been compiled yet for these sources."""
+    folder = cache_folder()
+    return folder is None or next(folder.rglob("*.nbi"), None) is None
+
+
+def _cache_parents() -> list[Path]:
+    named = os.environ.get("REPLAY_CACHE_DIR")
+    if named:
+        return [Path(named)]
+    parents = [_PACKAGE / "__pycache__"]
+    if os.environ.get("XDG_CACHE_HOME"):
+        parents.append(Path(os.environ["XDG_CACHE_HOME"], "replay-pipeline"))
+    elif os.environ.get("HOME"):
+        parents.append(Path(os.environ["HOME"], ".cache", "replay-pipeline"))
+    return parents
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def trailing_zeros(_context: Any, word: Any) -> Any:
+    """Count the zero bits below the lowest set bit of a uint64 that is not 0, in a kernel."""
+
+    def code(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(word), code

@@ -1,0 +1,80 @@
+"""A replica's edges: the pool they come from, and the table that finds them by head node."""
+
+from pipeline.kernel import kernel
+from pipeline.replay.fleet import NONE
+
+
+@kernel
+def new_edge(fleet):
+    """Take an edge from the pool, which `Replay` keeps large enough."""
+    pool = fleet.pool
+    if pool[1] == NONE:
+        pool[0] += 1
+        return pool[0] - 1
+    edge = pool[1]
+    pool[1] = fleet.edges[edge].queue_next
+    pool[2] -= 1
+    return edge
+
+
+@kernel
+def free_edge(fleet, edge):
+    """Give an edge back to the pool."""
+    fleet.edges[edge].queue_next = fleet.pool[1]
+    fleet.pool[1] = edge
+    fleet.pool[2] += 1
+
+
+@kernel
+def _home(keys, key):
+    return ((key * 0x9E3779B97F4A7C1) >> 20) & (len(keys) - 1)
+
+
+@kernel
+def _slot(keys, key):
+    """Return the slot that holds `key`, or the free one where it belongs."""
+    slot = _home(keys, key)
+    while keys[slot] not in (key, NONE):
+        slot = (slot + 1) & (len(keys) - 1)
+    return slot
+
+
+@kernel
+def register(keys, edges, key, edge):
+    """Let `key` = head node * replicas + replica find `edge`."""
+    slot = _slot(keys, key)
+    keys[slot] = key
+    edges[slot] = edge
+
+
+@kernel
+def unregister(keys, edges, key):
+    """Forget `key`, moving up the entries that had to step over it."""
+    mask = len(keys) - 1
+    gap = _slot(keys, key)
+    slot = (gap + 1) & mask
+    while keys[slot] != NONE:
+        if (slot - _home(keys, keys[slot])) & mask >= (slot - gap) & mask:
+            keys[gap], edges[gap] = keys[slot], edges[slot]
+            gap = slot
+        slot = (slot + 1) & mask
+    keys[gap] = NONE
+
+
+@kernel
+def edge_over(fleet, replica, node):
+    """Return the edge of a replica that covers a resident node."""
+    replicas = len(fleet.replicas)
+    while True:
+        slot = _slot(fleet.slot_keys, node * replicas + replica)
+        if fleet.slot_keys[slot] != NONE:
+            return fleet.slot_edges[slot]
+        node = fleet.tree.parent[node]
+
+
+@kernel
+def reregister(keys, edges, new_keys, new_edges):
+    """Copy all entries of a table into a larger one."""
+    for slot in range(len(keys)):
+        if keys[slot] != NONE:
+            register(new_keys, new_edges, keys[slot], edges[slot])

@@ -1,0 +1,79 @@
+"""Routing policies: plain functions of one signature, and the table that lists them all.
+
+A policy sees the request at hand and one record a replica (fleet.REQUEST, fleet.REPLICA) and
+returns the number of the replica it chooses. `memory` is 8 integers, 0 at the start, that only
+the policy itself changes. Ties are broken in the open.
+"""
+
+import difflib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numba import types
+
+from pipeline.errors import UsageError
+from pipeline.kernel import kernel
+from pipeline.replay.fleet import REPLICA, REQUEST
+
+SIGNATURE = types.int64(
+    numba.from_dtype(REQUEST),
+    types.Array(numba.from_dtype(REPLICA), 1, "C"),
+    types.Array(types.int64, 1, "C"),
+)
+
+
+class Policy(NamedTuple):
+    """A policy's function, and whether it looks the prompt up on every replica."""
+
+    choose: Callable[..., int]
+    probes: bool
+
+
+@kernel(signature=SIGNATURE)
+def round_robin(request, replicas, memory):
+    """Each replica in turn."""
+    chosen = memory[0] % len(replicas)
+    memory[0] += 1
+    return chosen
+
+
+@kernel(signature=SIGNATURE)
+def pure_affinity(request, replicas, memory):
+    """Longest match, lowest replica on ties; without a match, first token modulo replicas."""
+    chosen = 0
+    for r in range(1, len(replicas)):
+        if replicas[r].matched_tokens > replicas[chosen].matched_tokens:
+            chosen = r
+    if replicas[chosen].matched_tokens == 0:
+        return np.int64(request.first_token_id % np.uint64(len(replicas)))
+    return chosen
+
+
+@kernel(signature=SIGNATURE)
+def cache_aware(request, replicas, memory):
+    """Least queue + lookup + prefill of this request, lowest replica on ties."""
+    chosen = 0
+    least = replicas[0].queue_ticks + replicas[0].exec_ticks
+    for r in range(1, len(replicas)):
+        ticks = replicas[r].queue_ticks + replicas[r].exec_ticks
+        if ticks < least:
+            chosen, least = r, ticks
+    return chosen
+
+
+POLICIES = {
+    "round_robin": Policy(round_robin, probes=False),
+    "pure_affinity": Policy(pure_affinity, probes=True),
+    "cache_aware": Policy(cache_aware, probes=True),
+}
+
+
+def find_policy(name: str) -> Policy:
+    """Return the policy of that name; UsageError, with the nearest name, if there is none."""
+    if name not in POLICIES:
+        near = difflib.get_close_matches(name, POLICIES, n=1, cutoff=0.4)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(f"unknown policy {name!r}{hint}: choose from {', '.join(POLICIES)}")
+    return POLICIES[name]

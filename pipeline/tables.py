@@ -1,0 +1,183 @@
+"""The tables that stages share: every column's name, type, null rule and meaning, once.
+
+A stage may change inside as it likes; what it reads and writes is only what stands here.
+README's tables are made from this file.
+"""
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+SCHEMA_VERSION = "1"
+TOKEN_COLUMN = "prompt_token_ids"  # noqa: S105 - tokens of text, not a secret
+BLOCK_COLUMN = "block_ids"
+"""A trace has one of the two, or none of them once its links are there."""
+
+SERVED = "served"
+REJECTED_EMPTY = "rejected_empty"
+REJECTED_TOO_LONG = "rejected_too_long"
+OUTCOMES = (SERVED, REJECTED_EMPTY, REJECTED_TOO_LONG)
+"""Index = the code that the replay kernels write."""
+
+
+class Column(NamedTuple):
+    """One column of a contract."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+    nullable: bool = False
+
+
+ARRIVAL_TYPE = pa.timestamp("us", tz="UTC")
+SEQUENCE_COLUMNS = (
+    Column(
+        TOKEN_COLUMN,
+        pa.large_list(pa.uint32()),
+        "token ids of the prompt; may be absent once links are there",
+    ),
+    Column(
+        BLOCK_COLUMN,
+        pa.large_list(pa.uint64()),
+        "instead of token ids in a block trace: ids of its blocks, in order",
+    ),
+)
+CARRIED_COLUMNS = (
+    Column(
+        "namespace",
+        pa.string(),
+        "requests in different namespaces share no KV (LoRA, salt)",
+        nullable=True,
+    ),
+    Column("model", pa.string(), "model that was asked for", nullable=True),
+    Column("tenant", pa.string(), "who sent the request", nullable=True),
+    Column("session_id", pa.string(), "conversation that the request belongs to", nullable=True),
+)
+
+TRACE = (
+    Column("seq", pa.uint64(), "row number from 0: links refer to it, ties are settled by it"),
+    Column("request_id", pa.string(), "the log's id, else the row number"),
+    Column(
+        "arrival",
+        ARRIVAL_TYPE,
+        "when the router saw the request; relative times start at 1970-01-01",
+    ),
+    *CARRIED_COLUMNS,
+    *SEQUENCE_COLUMNS,
+    Column("prompt_tokens", pa.uint32(), "prompt length in tokens"),
+    Column(
+        "first_token_id",
+        pa.uint64(),
+        "first token (or block) id, 0 for an empty prompt: pure_affinity's choice without a match",
+    ),
+    Column(
+        "prefix_seq",
+        pa.uint64(),
+        "seq of an earlier request of the same namespace with the longest common prefix",
+        nullable=True,
+    ),
+    Column("prefix_tokens", pa.uint32(), "length of that prefix in tokens, 0 if none"),
+    Column("output_tokens", pa.uint32(), "generated tokens", nullable=True),
+    Column(
+        "observed_cached_tokens",
+        pa.uint32(),
+        "cached tokens that production reported",
+        nullable=True,
+    ),
+    Column(
+        "observed_ttft_ms",
+        pa.float64(),
+        "time to first token that production reported",
+        nullable=True,
+    ),
+)
+
+DECISIONS = (
+    Column("request_id", pa.string(), "the trace's request_id"),
+    Column("seq", pa.uint64(), "the trace's row number"),
+    Column("arrival", ARRIVAL_TYPE, "when the router saw the request"),
+    *CARRIED_COLUMNS,
+    Column("replica_id", pa.int32(), "replica that served it; null if rejected", nullable=True),
+    Column("outcome", pa.string(), "served, rejected_empty or rejected_too_long"),
+    Column("prompt_tokens", pa.uint32(), "prompt length; = matched + computed if served"),
+    Column("matched_tokens", pa.uint32(), "prefix found in the replica's cache", nullable=True),
+    Column(
+        "computed_tokens",
+        pa.uint32(),
+        "the rest; = cold + evicted_missed + elsewhere",
+        nullable=True,
+    ),
+    Column("cold_tokens", pa.uint32(), "computed because no replica ever had them", nullable=True),
+    Column(
+        "evicted_tokens_missed",
+        pa.uint32(),
+        "computed although some replica once had them: now evicted everywhere",
+        nullable=True,
+    ),
+    Column(
+        "elsewhere_tokens",
+        pa.uint32(),
+        "computed although another replica has them now",
+        nullable=True,
+    ),
+    Column(
+        "best_matched_tokens", pa.uint32(), "longest match that any replica held", nullable=True
+    ),
+    Column(
+        "queue_wait_ms", pa.float64(), "queue of the replica when the request came", nullable=True
+    ),
+    Column(
+        "exec_ms",
+        pa.float64(),
+        "matched x lookup + computed x prefill, to 0.0001 ms",
+        nullable=True,
+    ),
+    Column("ttft_ms", pa.float64(), "queue_wait_ms + exec_ms, to 0.01 ms", nullable=True),
+    Column("evicted_tokens", pa.uint64(), "tokens evicted to make room for it", nullable=True),
+    Column("evicted_nodes", pa.uint32(), "radix nodes evicted to make room for it", nullable=True),
+    Column("resident_tokens", pa.uint64(), "tokens on the replica afterwards", nullable=True),
+)
+
+EVICTIONS = (
+    Column("seq", pa.uint64(), "request whose insertion evicted the node"),
+    Column("arrival", ARRIVAL_TYPE, "when that request came"),
+    Column("replica_id", pa.int32(), "replica that lost the node"),
+    Column("evicted_tokens", pa.uint32(), "tokens of the node"),
+    Column("start_tokens", pa.uint32(), "depth in the prompt at which the node began"),
+    Column("last_used_seq", pa.uint64(), "request that touched it last on this replica"),
+    Column("age_requests", pa.uint64(), "requests since then: seq - last_used_seq"),
+    Column("age_ms", pa.float64(), "time since then"),
+    Column(
+        "asked_again_seq",
+        pa.uint64(),
+        "next request of the trace, to any replica, that wanted these tokens; null if none",
+        nullable=True,
+    ),
+    Column("asked_again_ms", pa.float64(), "time from the eviction to that request", nullable=True),
+)
+
+REPLICAS = (
+    Column("replica_id", pa.int32(), "every replica of the fleet, idle ones too"),
+    Column("window_start", ARRIVAL_TYPE, "first moment of the time window"),
+    Column("window_ms", pa.float64(), "length of the window"),
+    Column("requests", pa.uint64(), "requests served"),
+    Column("prompt_tokens", pa.uint64(), "their prompt tokens"),
+    Column("matched_tokens", pa.uint64(), "of these, found in the cache"),
+    Column("computed_tokens", pa.uint64(), "of these, computed"),
+    Column("evicted_tokens", pa.uint64(), "tokens evicted"),
+    Column("max_queue_wait_ms", pa.float64(), "longest queue that a request met"),
+    Column("resident_tokens", pa.uint64(), "tokens held at the end of the window"),
+)
+
+
+def schema(columns: tuple[Column, ...], *, without: tuple[str, ...] = ()) -> pa.Schema:
+    """Return the Arrow schema of a contract, leaving out the columns named in `without`."""
+    return pa.schema(
+        [pa.field(c.name, c.type, c.nullable) for c in columns if c.name not in without]
+    )
+
+
+def trace_schema(sequence: str | None) -> pa.Schema:
+    """Return the trace's schema with `sequence` as its only token or block column, or none."""
+    absent = tuple(c.name for c in SEQUENCE_COLUMNS if c.name != sequence)
+    return schema(TRACE, without=absent)
