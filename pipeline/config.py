@@ -77,7 +77,11 @@ class ClockConfig:
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    """All settings of a run; together with the trace they decide every decision."""
+    """All settings of a run; together with the trace they decide every decision.
+
+    With `probe_refreshes_recency`, as in the reference, every look-up touches what it finds: on
+    all replicas that the policy scores, and on the chosen one. Without it only an insertion does.
+    """
 
     fleet: FleetConfig = FleetConfig()
     cost: CostModel = CostModel()

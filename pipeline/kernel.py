@@ -33,16 +33,16 @@ def kernel(
     """
     if function is None:
         return lambda f: kernel(f, signature=signature, allocates=allocates)
-    options = {"nogil": True, "_nrt": allocates}
     folder = cache_folder()
-    if folder is None:
-        return numba.njit(signature, **options)(function)
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder)
+    njit: Any = numba.njit
+    compiled = njit(signature, nogil=True, _nrt=allocates, cache=folder is not None)
+    settings: Any = numba.config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(folder or "")
     try:
-        return numba.njit(signature, cache=True, **options)(function)
+        return compiled(function)
     finally:
-        numba.config.CACHE_DIR = before
+        settings.CACHE_DIR = before
 
 
 def kernel_sources() -> list[Path]:
@@ -98,11 +98,14 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def trailing_zeros(_context: Any, word: Any) -> Any:
+@intrinsic
+def _trailing_zeros(_context: Any, word: Any) -> Any:
     """Count the zero bits below the lowest set bit of a uint64 that is not 0, in a kernel."""
 
     def code(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(word), code
+
+
+trailing_zeros: Any = _trailing_zeros

@@ -99,7 +99,7 @@ class LinkFinder:
         self._tree.used[0] = nodes
 
 
-def _grown(array: NDArray, used: int, needed: int) -> NDArray:  # type: ignore[type-arg]
+def _grown(array: NDArray, used: int, needed: int) -> NDArray:
     if needed <= len(array):
         return array
     larger = np.empty(max(needed, 2 * len(array)), array.dtype)

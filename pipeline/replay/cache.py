@@ -55,21 +55,25 @@ def look_up(fleet, last, touch, refreshes):
 
 @kernel
 def touch_match(fleet, replica, touch):
-    """Touch the edges that the look-up reached on one replica."""
+    """Touch what the look-up reached on one replica, the edge that is matched in part whole."""
     if fleet.match[replica] > 0:
-        edge = edge_over(fleet, replica, fleet.match[replica])
-        while edge != NONE:
-            fleet.edges[edge].recency = touch
-            edge = fleet.edges[edge].parent
+        _touch_up(fleet, edge_over(fleet, replica, fleet.match[replica]), touch)
+
+
+@kernel
+def _touch_up(fleet, edge, touch):
+    while edge != NONE:
+        fleet.edges[edge].recency = touch
+        edge = fleet.edges[edge].parent
 
 
 @kernel
 def insert(fleet, replica, last, touch, overflow, evictions):
     """Insert the path that ends at `last`, after its look-up, evicting at least `overflow` tokens.
 
-    Returns how many leaves were evicted; each takes a row of `evictions`. The matched path was
-    touched just now, so it is the last that could be evicted, and a prompt that fits into the
-    replica never needs that.
+    Returns how many leaves were evicted; each takes a row of `evictions`. The matched path is
+    touched before anything is evicted, so it is the last that could be, and a prompt that fits
+    into the replica never needs that.
     """
     match = fleet.match[replica]
     edge = NONE
@@ -77,12 +81,14 @@ def insert(fleet, replica, last, touch, overflow, evictions):
         edge = edge_over(fleet, replica, match)
         if fleet.edges[edge].tail != match:
             edge = _split(fleet, replica, edge, match)
+        if recency(fleet, edge) < touch - 1:
+            _touch_up(fleet, edge, touch)
     freed, evicted = 0, 0
     if match != last:
         while freed < overflow:
             freed += _evict(fleet, replica, touch // 2, evictions[evicted])
             evicted += 1
-        _attach(fleet, replica, edge, last, touch + 1)
+        _attach(fleet, replica, edge, last, touch)
     return evicted
 
 

@@ -21,9 +21,7 @@ REPLICA = np.dtype(
 )
 """One replica as a policy sees it."""
 
-REQUEST = np.dtype(
-    [("seq", np.int64), ("prompt_tokens", np.int64), ("first_token_id", np.uint64)]
-)
+REQUEST = np.dtype([("seq", np.int64), ("prompt_tokens", np.int64), ("first_token_id", np.uint64)])
 """The request at hand as a policy sees it."""
 
 EDGE = np.dtype(

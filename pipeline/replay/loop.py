@@ -40,7 +40,8 @@ class Settings(NamedTuple):
     capacity_tokens: int
     lookup_ms_per_token: float
     prefill_ms_per_token: float
-    probes_refresh: bool
+    probes_touch: bool  # a look-up touches what it finds on every replica
+    match_touches: bool  # it touches only what it finds on the chosen one
 
 
 class Batch(NamedTuple):
@@ -56,7 +57,7 @@ class Batch(NamedTuple):
 
 
 @kernel
-def _observe(fleet, last, prompt_tokens, clock, settings):
+def _observe(fleet, prompt_tokens, clock, settings):
     """Fill in each replica's queue, match and cost for a request; return best and ever match."""
     cold = exec_ticks(prompt_tokens, 0, settings)
     best = 0
@@ -79,7 +80,7 @@ def _serve(fleet, chosen, last, request, clock, settings, evictions, decision):
     new_tokens = request.prompt_tokens - replica.matched_tokens
     overflow = replica.resident_tokens + new_tokens - settings.capacity_tokens
     resident = replica.resident_tokens
-    evicted = insert(fleet, chosen, last, 2 * request.seq, overflow, evictions)
+    evicted = insert(fleet, chosen, last, 2 * request.seq + 1, overflow, evictions)
     replica.free_at_ticks = max(replica.free_at_ticks, clock) + replica.exec_ticks
     replica.requests += 1
     decision.outcome, decision.replica_id = SERVED, chosen
@@ -97,7 +98,12 @@ def _loop_types():
     tree = TraceTree(np.full(1, NONE, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int32))
     column = np.zeros(1, np.int64)
     batch = Batch(0, column, np.zeros(1, np.uint64), column)
-    examples = (new_fleet(tree, 1), batch, Settings(1, 0.0, 0.0, True), np.zeros(1, DECISION))
+    examples = (
+        new_fleet(tree, 1),
+        batch,
+        Settings(1, 0.0, 0.0, probes_touch=True, match_touches=True),
+        np.zeros(1, DECISION),
+    )
     return tuple(numba.typeof(e) for e in examples)
 
 
@@ -123,14 +129,12 @@ def replay_batch(fleet, batch, settings, decisions, choose):
             continue
         request.seq, request.prompt_tokens = seq, batch.prompt_tokens[i]
         request.first_token_id = batch.first_token_id[i]
-        decision.ever_tokens = look_up(fleet, last, 2 * seq, settings.probes_refresh)
-        decision.best_matched_tokens = _observe(
-            fleet, last, request.prompt_tokens, clock, settings
-        )
+        decision.ever_tokens = look_up(fleet, last, 2 * seq, settings.probes_touch)
+        decision.best_matched_tokens = _observe(fleet, request.prompt_tokens, clock, settings)
         chosen = choose(request, fleet.replicas, fleet.memory)
         if not 0 <= chosen < len(fleet.replicas):
             return i, evictions[:evicted]
-        if not settings.probes_refresh:
+        if settings.match_touches:
             touch_match(fleet, chosen, 2 * seq)
         if request.prompt_tokens > settings.capacity_tokens:
             decision.outcome = TOO_LONG

@@ -31,7 +31,8 @@ class Replayer:
             config.fleet.capacity_tokens,
             float(config.cost.lookup_ms_per_token),
             float(config.cost.prefill_ms_per_token),
-            probes and config.probe_refreshes_recency,
+            probes_touch=probes and config.probe_refreshes_recency,
+            match_touches=not probes and config.probe_refreshes_recency,
         )
 
     def replay(self, batch: Batch) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -39,9 +40,7 @@ class Replayer:
         requests = len(batch.prompt_tokens)
         self._fleet = _with_room(self._fleet, 2 * requests)
         decisions = np.zeros(requests, DECISION)
-        done, evictions = replay_batch(
-            self._fleet, batch, self._settings, decisions, self._choose
-        )
+        done, evictions = replay_batch(self._fleet, batch, self._settings, decisions, self._choose)
         if done < requests:
             raise PolicyError(
                 f"policy {self.policy} chose a replica that does not exist for request"

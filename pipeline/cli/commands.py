@@ -1,0 +1,204 @@
+"""The commands of `replay`; each imports its stage when it runs, so that `--help` is instant."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import pipeline
+from pipeline.cli.group import ReplayGroup, run_command
+from pipeline.cli.options import PATH, fleet_options, note, progress_bar, replay_config
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100}
+
+
+@click.group(cls=ReplayGroup, context_settings=_CONTEXT)
+@click.version_option(pipeline.__version__, "-V", "--version", prog_name="replay")
+def cli() -> None:
+    """Replay yesterday's requests through a fleet of LLM replicas, and ask why in SQL.
+
+    \b
+    replay tokenize gateway.jsonl.zst -o day1.parquet
+    replay day1.parquet --replicas 8
+    replay report runs/day1 miss_reasons
+    replay sql runs/day1 "select policy, count(*) from decisions group by policy"
+    """  # noqa: D301 - \b is click's mark, not an escape
+
+
+@cli.command()
+@click.argument("trace", type=PATH)
+@click.option("-o", "--output", type=PATH, metavar="RUN",
+              help="Run folder to write.  [default: runs/NAME OF THE TRACE]")  # fmt: skip
+@fleet_options
+@click.option("--batch-requests", type=int, default=65_536,
+              help="Requests replayed and written at a time.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
+              help="How the comparison is printed.")  # fmt: skip
+def run(trace: Path, output: Path | None, batch_requests: int, form: str, **options: Any) -> None:
+    """Replay TRACE under each policy; write every decision; compare the policies.
+
+    `replay TRACE` is short for `replay run TRACE`.
+
+    Example: replay traces/day1.parquet --replicas 8 --policy cache_aware
+    """
+    config = replay_config(options)
+    target = output or Path("runs", trace.stem)
+    _load_kernels()
+    from pipeline.run import replay_trace
+
+    result = replay_trace(trace, target, config, batch_requests)
+    _print_comparison(target, result, form)
+
+
+@cli.command()
+@click.argument("logs", type=PATH, nargs=-1, required=True)
+@click.option("-o", "--output", type=PATH, metavar="TRACE", required=True,
+              help="Trace to write.")  # fmt: skip
+@click.option("--time-unit", type=click.Choice(["s", "ms", "us", "ns"]), default=None,
+              help="Unit of the logs' times.  [default: by their size]")  # fmt: skip
+@click.option("--max-rejects", type=click.FloatRange(0, 1), default=0.01,
+              help="Largest share of lines that may be rejected.")  # fmt: skip
+def tokenize(
+    logs: tuple[Path, ...], output: Path, time_unit: str | None, max_rejects: float
+) -> None:
+    """Make a TRACE of request LOGS: OpenAI requests as JSON lines, or Mooncake block traces.
+
+    Plain or compressed (gzip, zstd, bzip2). Lines that can't become requests are counted and
+    listed in TRACE.rejects.jsonl.
+
+    Example: replay tokenize gateway-*.jsonl.zst -o day1.parquet
+    """
+    _load_kernels()
+    from pipeline.cli.summaries import tokenize_summary
+    from pipeline.tokenize import tokenize_logs
+
+    total = sum(log.stat().st_size for log in logs if log.is_file())
+    with progress_bar("tokenize", total) as progress:
+        summary = tokenize_logs(
+            logs, output, time_unit=time_unit, max_rejects=max_rejects, progress=progress
+        )
+    for line in tokenize_summary(output, summary):
+        note(line)
+
+
+@cli.command()
+@click.argument("trace", type=PATH)
+@click.option("-o", "--output", type=PATH, metavar="TRACE", required=True,
+              help="Trace to write.")  # fmt: skip
+def link(trace: Path, output: Path) -> None:
+    """Write TRACE anew with fresh row numbers and prefix links, after filtering or joining.
+
+    Example: replay link filtered.parquet -o tenant-a.parquet
+    """
+    _load_kernels()
+    from pipeline.prepare import write_links
+    from pipeline.trace import TraceFile
+
+    write_links(TraceFile.open(trace), output)
+
+
+@cli.command("drop-tokens")
+@click.argument("trace", type=PATH)
+@click.option("-o", "--output", type=PATH, metavar="TRACE", required=True,
+              help="Trace to write.")  # fmt: skip
+def drop_tokens(trace: Path, output: Path) -> None:
+    """Write TRACE without its token ids: nobody can read the prompts, and it replays the same.
+
+    Example: replay drop-tokens day1.parquet -o day1-anonymous.parquet
+    """
+    _load_kernels()
+    from pipeline.prepare import drop_tokens as write_without_tokens
+    from pipeline.trace import TraceFile
+
+    write_without_tokens(TraceFile.open(trace), output)
+
+
+@cli.command()
+@click.argument("run_folder", metavar="RUN", type=PATH)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]),
+              default="table", help="How rows are printed.")  # fmt: skip
+def report(run_folder: Path, names: tuple[str, ...], form: str) -> None:
+    """Print reports on RUN: all of them, or those named.
+
+    Example: replay report runs/day1 policy_comparison by_tenant
+    """
+    from pipeline.report import find_report, list_reports, open_run, render, select
+
+    reports = [find_report(name) for name in names] or list_reports()
+    if form != "table" and len(reports) != 1:
+        raise click.UsageError(f"--format {form} prints one report: name it")
+    connection = open_run(run_folder)
+    for number, one in enumerate(reports):
+        if form == "table" and len(reports) > 1:
+            click.echo(f"{'' if number == 0 else chr(10)}{one.name}: {one.question}\n")
+        _write(render(select(connection, one.sql), form))
+
+
+@cli.command()
+@click.argument("run_folder", metavar="RUN", type=PATH)
+@click.argument("query", metavar="SQL")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]),
+              default="table", help="How rows are printed.")  # fmt: skip
+def sql(run_folder: Path, query: str, form: str) -> None:
+    """Run one SQL statement over the views decisions, replicas, evictions and trace of RUN.
+
+    Example: replay sql runs/day1 "select max(ttft_ms) from decisions where tenant = 'agent'"
+    """
+    from pipeline.report import open_run, render, select
+
+    _write(render(select(open_run(run_folder), query), form))
+
+
+@cli.command()
+@click.argument("run_folder", metavar="RUN", type=PATH)
+def views(run_folder: Path) -> None:
+    """Print the SQL that opens RUN in any DuckDB.
+
+    Example: replay views runs/day1 > views.sql && duckdb -init views.sql
+    """
+    from pipeline.report import views_sql
+
+    click.echo(views_sql(run_folder), nl=False)
+
+
+@cli.command()
+def burst() -> None:
+    """Print the reference's comparison of the three policies on a burst of one tenant, as JSON."""
+    mode = "online objects on a fixed workload; times follow assumed costs, nothing is measured"
+    result = {"execution_mode": mode, **pipeline.simulate_routing_comparison()}
+    click.echo(json.dumps(result, indent=2))
+
+
+def main() -> None:
+    """Run the command line."""
+    run_command(cli)
+
+
+def _load_kernels() -> None:
+    """Import what holds kernels, saying so if they have to be compiled first."""
+    from pipeline.kernel import is_cold
+
+    if is_cold():
+        note("compiling the kernels, once; this takes about ten seconds")
+
+
+def _print_comparison(target: Path, result: dict[str, Any], form: str) -> None:
+    from pipeline.cli.summaries import comparison_json, run_summary
+    from pipeline.report import find_report, open_run, render, select, transposed
+
+    rows = select(open_run(target), find_report("policy_comparison").sql)
+    if form == "json":
+        click.echo(json.dumps(comparison_json(result, rows), indent=2))
+        return
+    for line in run_summary(target, result):
+        click.echo(line)
+    _write(render(transposed(rows, "policy"), "table"))
+
+
+def _write(pieces: Any) -> None:
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()

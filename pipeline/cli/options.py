@@ -1,0 +1,73 @@
+"""Options shared by commands, and notes on stderr."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipeline.config import CLOCKS, ClockConfig, CostModel, FleetConfig, ReplayConfig
+
+Command = Callable[..., Any]
+PATH = click.Path(path_type=Path)
+DEFAULTS = ReplayConfig()
+
+
+def fleet_options(command: Command) -> Command:
+    """Add the options that make a ReplayConfig."""
+    for option in reversed(
+        [
+            click.option("--policy", "policies", multiple=True, metavar="NAME",
+                         help="Routing policy; may be repeated.  "
+                         f"[default: {', '.join(DEFAULTS.policies)}]"),
+            click.option("--replicas", type=int, default=DEFAULTS.fleet.replicas,
+                         help="Number of replicas."),
+            click.option("--capacity-tokens", type=int, default=DEFAULTS.fleet.capacity_tokens,
+                         help="KV cache of one replica, in tokens."),
+            click.option("--prefill-ms-per-token", type=float,
+                         default=DEFAULTS.cost.prefill_ms_per_token,
+                         help="Cost of a token that has to be computed."),
+            click.option("--lookup-ms-per-token", type=float,
+                         default=DEFAULTS.cost.lookup_ms_per_token,
+                         help="Cost of a token found in the cache."),
+            click.option("--clock", type=click.Choice(CLOCKS), default=None,
+                         help="Queues drain by a fixed amount with every arrival, or by the time"
+                         " between arrivals.  [default: timestamps if the trace has them]"),
+            click.option("--decay-ms-per-arrival", type=float,
+                         default=DEFAULTS.clock.decay_ms_per_arrival,
+                         help="The fixed amount, for --clock arrivals."),
+            click.option("--probe-refreshes-recency/--no-probe-refreshes-recency",
+                         default=DEFAULTS.probe_refreshes_recency,
+                         help="Whether looking a prompt up counts as using what it finds."),
+        ]
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def replay_config(options: dict[str, Any]) -> ReplayConfig:
+    """Return the configuration that the options of `fleet_options` ask for."""
+    return ReplayConfig(
+        fleet=FleetConfig(options["replicas"], options["capacity_tokens"]),
+        cost=CostModel(options["prefill_ms_per_token"], options["lookup_ms_per_token"]),
+        clock=ClockConfig(options["clock"], options["decay_ms_per_arrival"]),
+        probe_refreshes_recency=options["probe_refreshes_recency"],
+        policies=options["policies"] or DEFAULTS.policies,
+    )
+
+
+def note(message: str) -> None:
+    """Say something on stderr."""
+    click.echo(f"replay: {message}", err=True)
+
+
+@contextmanager
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that takes how much is done; it draws only on a terminal."""
+    if not sys.stderr.isatty() or not total:
+        yield lambda _: None
+        return
+    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+        yield lambda done: bar.update(done - bar.pos)

@@ -1,0 +1,58 @@
+"""Lines of a log file, plain or compressed by gzip, zstd or bzip2, in bounded memory."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.errors import LogError
+
+_CHUNK = 1 << 20
+_MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_lines(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
+    """Yield line numbers from 1 and lines that aren't blank, cut at line feeds alone.
+
+    Several gzip members or zstd frames are one file. `progress` gets the bytes read so far, as
+    they are on disk. Raises LogError if the file can't be read to its end.
+    """
+    rest, number = b"", 0
+    for chunk in _chunks(path, progress):
+        *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+        for line in lines:
+            number += 1
+            yield from _content(number, line)
+    yield from _content(number + 1, rest)
+
+
+def _content(number: int, line: bytes) -> Iterator[tuple[int, bytes]]:
+    if number == 1:
+        line = line.removeprefix(_BYTE_ORDER_MARK)
+    if line.strip():
+        yield number, line
+
+
+def _chunks(path: Path, progress: Callable[[int], None]) -> Iterator[bytes]:
+    try:
+        if path.is_dir():
+            raise LogError(f"{path}: is a folder: name the log files in it")
+        with pa.OSFile(str(path)) as raw:
+            codec = next((c for magic, c in _MAGIC if _starts(raw, magic)), None)
+            stream: Any = pa.CompressedInputStream(raw, codec) if codec else raw
+            while chunk := stream.read(_CHUNK):
+                yield chunk
+                progress(raw.tell())
+    except FileNotFoundError:
+        raise LogError(f"{path}: no such file") from None
+    except OSError as error:
+        raise LogError(f"{path}: damaged or truncated: {error}") from None
+
+
+def _starts(raw: Any, magic: bytes) -> bool:
+    raw.seek(0)
+    found = bool(raw.read(len(magic)) == magic)
+    raw.seek(0)
+    return found

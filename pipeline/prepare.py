@@ -1,0 +1,95 @@
+"""A trace made ready for replay: links found for a file that has none, tokens dropped."""
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.errors import TraceError
+from pipeline.files import whole_file
+from pipeline.tables import ARRIVAL_TYPE, BLOCK_COLUMN, TRACE, trace_schema
+from pipeline.trace.reader import TraceFile
+from pipeline.trace.writer import Requests, TraceWriter, conform, open_parquet
+
+_BATCH_IDS = 4_000_000
+_BATCH_ROWS = 1 << 16
+
+
+@contextmanager
+def ready_trace(path: Path) -> Iterator[TraceFile]:
+    """Open a trace that can be replayed.
+
+    A file with token ids and no links gets them once, as a trace without tokens beside it, named
+    by its content; where the folder can't be written, in a temporary folder.
+    """
+    trace = TraceFile.open(path)
+    if trace.linked:
+        yield trace
+        return
+    links = path.with_name(f"{path.name}.links-{_content_key(path)}")
+    if not links.exists():
+        try:
+            write_links(trace, links, keep_ids=False)
+        except PermissionError:
+            with tempfile.TemporaryDirectory() as folder:
+                write_links(trace, Path(folder, links.name), keep_ids=False)
+                yield TraceFile.open(Path(folder, links.name))
+            return
+        for stale in path.parent.glob(f"{path.name}.links-*"):
+            if stale != links:
+                stale.unlink()
+    yield TraceFile.open(links)
+
+
+def write_links(trace: TraceFile, target: Path, *, keep_ids: bool = True) -> None:
+    """Write a trace anew from its token or block ids, with new seq and links."""
+    if trace.ids is None:
+        raise TraceError(f"{trace.path}: it has no token ids, so its links can't be made anew")
+    if trace.ids == BLOCK_COLUMN and not trace.metadata.block_tokens:
+        raise TraceError(f"{trace.path}: {BLOCK_COLUMN} without a block size in its metadata")
+    made = ("seq", "first_token_id", "prefix_seq", "prefix_tokens")
+    names = [c.name for c in TRACE if c.name not in made]
+    rows = trace.rows_of_ids(_BATCH_IDS)
+    with whole_file(target) as temporary:
+        try:
+            with TraceWriter(temporary, trace.metadata, keep_ids=keep_ids) as writer:
+                for table in trace.batches(names, rows):
+                    writer.write(_requests(table, trace.ids, writer.rows))
+        except TraceError as error:
+            raise TraceError(f"{trace.path}: {error}") from None
+
+
+def drop_tokens(trace: TraceFile, target: Path) -> None:
+    """Write a trace without its token or block ids; it replays to the same decisions."""
+    if not trace.linked:
+        write_links(trace, target, keep_ids=False)
+        return
+    trace.columns()
+    schema = trace_schema(None).with_metadata(trace.metadata.as_parquet())
+    with whole_file(target) as temporary, open_parquet(temporary, schema) as file:
+        for table in trace.batches(schema.names, _BATCH_ROWS):
+            file.write_table(conform(table, {}, schema))
+
+
+def _requests(table: pa.Table, ids: str, first_row: int) -> Requests:
+    """Return a table's rows as requests; what a foreign file lacks gets its plain default."""
+    lists = table[ids].combine_chunks()
+    rows = np.arange(first_row, first_row + len(table))
+    carried = table.drop_columns([ids])
+    if "request_id" not in table.column_names:
+        carried = carried.append_column("request_id", pa.array(rows).cast(pa.string()))
+    if "arrival" not in table.column_names:
+        carried = carried.append_column("arrival", pa.repeat(0, len(table)).cast(ARRIVAL_TYPE))
+    offsets = lists.offsets.to_numpy()
+    prompt_tokens = table["prompt_tokens"].to_numpy() if ids == BLOCK_COLUMN else None
+    values = lists.values.to_numpy()[offsets[0] : offsets[-1]]
+    return Requests(carried, values, offsets - offsets[0], prompt_tokens)
+
+
+def _content_key(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=8)).hexdigest()

@@ -1,0 +1,194 @@
+"""replay_trace: a trace and a configuration in, a run folder out."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+import pipeline
+from pipeline.config import ReplayConfig
+from pipeline.decisions import DecisionWriter
+from pipeline.errors import RunError, UsageError
+from pipeline.files import PARTIAL, whole_folder
+from pipeline.prepare import ready_trace
+from pipeline.replay import Replayer, find_policy
+from pipeline.replay.loop import Batch
+from pipeline.tables import SCHEMA_VERSION
+from pipeline.totals import Totals
+from pipeline.trace.checks import TraceColumns
+from pipeline.trace.reader import TraceFile, carried_names, fingerprint
+from pipeline.tree import build_tree, upcoming_requests
+
+FORMAT = "replay-run"
+DEFAULT_BATCH_REQUESTS = 65_536
+_TICKS_PER_US = 10
+
+
+def replay_trace(
+    trace_path: Path,
+    target: Path,
+    config: ReplayConfig,
+    batch_requests: int = DEFAULT_BATCH_REQUESTS,
+) -> dict[str, Any]:
+    """Replay a trace under every policy of `config` into the run folder `target`.
+
+    An earlier run there is replaced once this one is whole; anything else there is a RunError.
+    Returns what run.json holds.
+    """
+    _check(target, config, batch_requests)
+    timings: dict[str, float] = dict.fromkeys(("link_s", "tree_s", "replay_s", "write_s"), 0.0)
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        with _timed(timings, "link_s"):
+            trace = stack.enter_context(ready_trace(trace_path))
+            columns = trace.columns()
+        folder = stack.enter_context(whole_folder(target))
+        totals = _replay(trace, columns, folder, config, batch_requests, timings)
+        timings["total_s"] = time.perf_counter() - began
+        run = {
+            "format": FORMAT,
+            "schema_version": SCHEMA_VERSION,
+            "versions": {
+                "replay-pipeline": pipeline.__version__,
+                **{name: version(name) for name in ("numba", "numpy", "pyarrow")},
+            },
+            "trace": {
+                "path": str(trace.path.resolve()),
+                "fingerprint": fingerprint(columns),
+                "requests": len(columns.arrival_us),
+                **asdict(trace.metadata),
+            },
+            "config": {**asdict(config), "chosen_clock": _clock(config, columns)},
+            "totals": {t.as_dict()["policy"]: t.as_dict() for t in totals},
+            "timings": {name: round(seconds, 6) for name, seconds in timings.items()},
+        }
+        text = json.dumps(run, indent=2) + "\n"
+        Path(folder, f"run.json{PARTIAL}").write_text(text, encoding="utf-8")
+    return run
+
+
+def _check(target: Path, config: ReplayConfig, batch_requests: int) -> None:
+    if batch_requests < 1:
+        raise UsageError(f"batch-requests is {batch_requests}: give at least 1")
+    for policy in config.policies:
+        find_policy(policy)
+    if len(set(config.policies)) < len(config.policies):
+        raise UsageError("a policy is named twice")
+    if target.exists() and not is_run(target) and not _is_empty_folder(target):
+        raise RunError(f"{target}: exists and is not a run folder: remove it, or name another")
+
+
+def is_run(folder: Path) -> bool:
+    """Tell whether a folder holds a run of ours."""
+    try:
+        run = json.loads(Path(folder, "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(run, dict) and run.get("format") == FORMAT
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and next(path.iterdir(), None) is None
+
+
+def _replay(
+    trace: TraceFile,
+    columns: TraceColumns,
+    folder: Path,
+    config: ReplayConfig,
+    batch_requests: int,
+    timings: dict[str, float],
+) -> list[Totals]:
+    """Replay batch after batch; within a batch, policies run side by side."""
+    with _timed(timings, "tree_s"):
+        tree = build_tree(columns.prompt_tokens, columns.prefix_seq, columns.prefix_tokens)
+        upcoming = upcoming_requests(tree)
+    clock = _clock_ticks(config, columns)
+    with ExitStack() as stack:
+        lanes = [
+            _Lane(
+                Replayer(tree, upcoming, config, policy),
+                stack.enter_context(
+                    DecisionWriter(folder, policy, columns.arrival_us, config.fleet.replicas)
+                ),
+                Totals(policy, config.fleet.replicas),
+            )
+            for policy in config.policies
+        ]
+        workers = min(len(lanes), os.cpu_count() or 1)
+        pool = stack.enter_context(ThreadPoolExecutor(workers))
+        first = 0
+        for carried in trace.batches(carried_names(), batch_requests):
+            rows = slice(first, first + len(carried))
+            batch = Batch(
+                first,
+                columns.prompt_tokens[rows].astype(np.int64),
+                columns.first_token_id[rows].copy(),
+                clock[rows],
+            )
+            prompts = columns.prompt_tokens[rows]
+            jobs = [pool.submit(lane.step, batch, prompts, carried) for lane in lanes]
+            for job in jobs:
+                replay_s, write_s = job.result()
+                timings["replay_s"] += replay_s
+                timings["write_s"] += write_s
+            first += len(carried)
+        with _timed(timings, "write_s"):
+            for lane in lanes:
+                lane.writer.close()
+    return [lane.totals for lane in lanes]
+
+
+class _Lane:
+    """One policy's way through the trace: replayed, written, added up."""
+
+    def __init__(self, replayer: Replayer, writer: DecisionWriter, totals: Totals) -> None:
+        self.replayer = replayer
+        self.writer = writer
+        self.totals = totals
+
+    def step(
+        self, batch: Batch, prompt_tokens: NDArray[np.uint32], carried: pa.Table
+    ) -> tuple[float, float]:
+        """Do the next batch; return the seconds of replay and of writing."""
+        began = time.perf_counter()
+        decisions, evictions = self.replayer.replay(batch)
+        replayed = time.perf_counter()
+        self.writer.write(batch.first_seq, carried, prompt_tokens, decisions, evictions)
+        self.totals.add(prompt_tokens, decisions)
+        return replayed - began, time.perf_counter() - replayed
+
+
+def _clock(config: ReplayConfig, columns: TraceColumns) -> str:
+    """Return the clock of a run: as asked, else timestamps where the arrivals differ."""
+    differ = columns.arrival_us[0] < columns.arrival_us[-1]
+    return config.clock.clock or ("timestamps" if differ else "arrivals")
+
+
+def _clock_ticks(config: ReplayConfig, columns: TraceColumns) -> NDArray[np.int64]:
+    """Return how far queues have drained when each request comes, in ticks since the start.
+
+    An empty prompt is rejected before anything happens, so it drains no queue by arriving.
+    """
+    if _clock(config, columns) == "timestamps":
+        elapsed_us: NDArray[np.int64] = columns.arrival_us - columns.arrival_us[0]
+        return elapsed_us * _TICKS_PER_US
+    routed = np.cumsum(columns.prompt_tokens > 0, dtype=np.int64)
+    return routed * config.clock.decay_ticks
+
+
+@contextmanager
+def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    timings[name] += time.perf_counter() - began

@@ -1,0 +1,12 @@
+"""Request records to a tokenized trace.
+
+vocabulary   Vocabulary: text to token ids, and what identifies it
+chat         messages to the text that an engine would see
+times        the times of a log, as microseconds
+rejects      lines that could not become requests, counted and kept
+logs_to_trace  tokenize_logs: log files in, a linked trace out
+"""
+
+from pipeline.tokenize.logs_to_trace import Summary, tokenize_logs
+
+__all__ = ["Summary", "tokenize_logs"]

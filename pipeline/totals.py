@@ -1,0 +1,74 @@
+"""Totals: a policy's sums over a whole run, exact, under the reference's names."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.replay.cost import CENTS_PER_MS
+from pipeline.replay.loop import SERVED
+from pipeline.tables import OUTCOMES
+
+
+class Totals:
+    """Adds up decisions as they come."""
+
+    def __init__(self, policy: str, replicas: int) -> None:
+        self._policy = policy
+        self._outcomes: Counter[str] = Counter()
+        self._tokens: Counter[str] = Counter()
+        self._ttft_cents = 0
+        self._max_ttft_cents = 0
+        self._loads = np.zeros((replicas, 3), np.int64)
+
+    def add(self, prompt_tokens: NDArray[np.uint32], decisions: NDArray[Any]) -> None:
+        """Add a batch of loop.DECISION rows."""
+        counts = np.bincount(decisions["outcome"], minlength=len(OUTCOMES))
+        self._outcomes.update(dict(zip(OUTCOMES, counts.tolist(), strict=True)))
+        served = decisions["outcome"] == SERVED
+        rows, prompts = decisions[served], prompt_tokens[served].astype(np.int64)
+        ever, best = rows["ever_tokens"], rows["best_matched_tokens"]
+        sums = {
+            "prompt_tokens": prompts,
+            "matched_tokens": rows["matched_tokens"],
+            "cold_tokens": prompts - ever,
+            "evicted_tokens_missed": ever - best,
+            "elsewhere_tokens": best - rows["matched_tokens"],
+        }
+        self._tokens.update({name: int(values.sum()) for name, values in sums.items()})
+        self._ttft_cents += int(rows["ttft_cents"].sum())
+        self._max_ttft_cents = max(self._max_ttft_cents, *rows["ttft_cents"].tolist(), 0)
+        replica = rows["replica_id"]
+        np.add.at(self._loads[:, 0], replica, 1)
+        self._loads[replica, 1] = rows["resident_tokens"]  # the last of a replica stays
+        np.add.at(self._loads[:, 2], replica, rows["evicted_tokens"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the totals; ratios and means of nothing are None."""
+        served, prompt = self._outcomes["served"], self._tokens["prompt_tokens"]
+        mean = self._ttft_cents / CENTS_PER_MS / served if served else None
+        requests = self._loads[:, 0]
+        return {
+            "policy": self._policy,
+            "total_requests": self._outcomes.total(),
+            "rejected": {k: n for k, n in self._outcomes.items() if k != "served"},
+            "cache_hit_ratio": round(self._tokens["matched_tokens"] / prompt, 4)
+            if prompt
+            else None,
+            **self._tokens,
+            "mean_ttft_ms": None if mean is None else round(mean, 2),
+            "max_ttft_ms": self._max_ttft_cents / CENTS_PER_MS if served else None,
+            "max_replica_requests": int(requests.max()),
+            "min_replica_requests": int(requests.min()),
+            "total_evicted_tokens": int(self._loads[:, 2].sum()),
+            "replica_loads": [
+                {
+                    "replica_id": replica,
+                    "routed_requests": routed,
+                    "cached_tokens": resident,
+                    "evicted_tokens": evicted,
+                }
+                for replica, (routed, resident, evicted) in enumerate(self._loads.tolist())
+            ],
+        }

@@ -1,0 +1,21 @@
+"""Random runs for the report queries: each test that asks for `run` sees all of them."""
+
+import pytest
+from query_tables import Run, Shape, random_run
+
+SHAPES = {
+    "busy fleet": Shape(150),
+    "many refusals": Shape(60, rejected_ratio=0.6),
+    "one policy, one replica": Shape(40, policies=("round_robin",), replicas=1, idle=0),
+    "mostly idle": Shape(30, replicas=13, idle=11),
+    "one request": Shape(1),
+    "all refused": Shape(9, rejected_ratio=1.1),
+    "empty prompts": Shape(12, longest_prompt=0),
+    "replicas but no requests": Shape(0),
+}
+
+
+@pytest.fixture(scope="session", params=SHAPES)
+def run(request: pytest.FixtureRequest) -> Run:
+    names = list(SHAPES)
+    return Run(random_run(names.index(request.param), SHAPES[request.param]))

@@ -1,0 +1,117 @@
+import re
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+from query_tables import QUERIES, SCHEMAS, Run, Shape, random_run
+
+FILES = sorted(QUERIES.glob("*.sql"))
+KINDS = (pl.String, pl.Datetime("us"), pl.Float64, pl.Int64, pl.Int32, pl.UInt64, pl.UInt32)
+FRACTION = re.compile(r"^mean_|^median_|_ratio$|_ms$|_over_mean$")
+
+every_query = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+
+
+def reads(sql: str) -> list[str]:
+    """Return the views that the header names."""
+    return sql.splitlines()[1].removeprefix("-- Reads: ").split(", ")
+
+
+def code(sql: str) -> str:
+    """Return a query without its comments."""
+    return re.sub(r"--.*", "", sql)
+
+
+@every_query
+def test_a_query_begins_with_its_question_its_views_and_its_grain(file: Path) -> None:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert re.fullmatch(r"-- Question: [a-z].*\?", lines[0])
+    assert re.fullmatch(r"-- Reads: [a-z]+(, [a-z]+)*", lines[1])
+    assert re.fullmatch(r"-- One row per .*[^.]", lines[2])
+    assert lines[3].startswith(("with ", "select"))
+    assert max(map(len, lines)) <= 100
+
+
+@every_query
+def test_a_query_is_lower_case_except_in_strings_and_comments(file: Path) -> None:
+    bare = re.sub(r"'[^']*'", "''", code(file.read_text(encoding="utf-8")))
+    assert bare == bare.lower()
+
+
+@every_query
+def test_a_query_is_one_ordered_statement(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.endswith(";\n")
+    assert code(text).count(";") == 1
+    last_clause = code(text).rsplit("\nfrom ", 1)[1]
+    assert "\norder by" in last_clause
+    assert len(duckdb.connect().extract_statements(text)) == 1
+
+
+@every_query
+def test_a_query_reads_the_views_that_it_names_and_nothing_else(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert set(reads(text)) <= set(SCHEMAS)
+    assert duckdb.connect().get_table_names(text) == set(reads(text))
+
+
+@every_query
+def test_a_query_says_which_policy_first_and_names_columns_by_their_unit(
+    file: Path, run: Run
+) -> None:
+    answer = run.answer(file.stem)
+    assert answer.columns[0] == "policy"
+    for name, kind in answer.schema.items():
+        fraction = FRACTION.search(name) is not None
+        assert (kind == pl.Float64) == fraction, name
+        assert kind in KINDS, name
+
+
+@every_query
+def test_no_answer_is_not_a_number(file: Path, run: Run) -> None:
+    answer = run.answer(file.stem)
+    for column in answer.select(pl.col(pl.Float64)):
+        assert column.drop_nulls().is_finite().all(), column.name
+
+
+@pytest.fixture(scope="module")
+def nothing() -> Run:
+    return Run({})
+
+
+@every_query
+def test_zero_rows_give_zero_rows(file: Path, nothing: Run) -> None:
+    assert nothing.answer(file.stem).height == 0
+
+
+@every_query
+def test_zero_rows_have_the_columns_of_many_rows(file: Path, nothing: Run, run: Run) -> None:
+    assert nothing.answer(file.stem).schema == run.answer(file.stem).schema
+
+
+@pytest.fixture(scope="module")
+def one_run_twice() -> tuple[Run, Run]:
+    rows = random_run(7, Shape(400))
+    there = Run({name: table[::-1] for name, table in rows.items()}, threads=4)
+    there.connection.execute("set timezone = 'Asia/Kolkata'").fetchall()
+    return Run(rows, threads=1), there
+
+
+@every_query
+def test_an_answer_depends_neither_on_row_order_nor_on_threads_nor_on_the_time_zone(
+    file: Path, one_run_twice: tuple[Run, Run]
+) -> None:
+    here, there = one_run_twice
+    assert here.answer(file.stem).rows() == there.answer(file.stem).rows()
+
+
+def test_refused_requests_change_no_ratio_and_no_percentile() -> None:
+    rows = random_run(3, Shape(80, rejected_ratio=0.4))
+    kept = rows | {"decisions": [r for r in rows["decisions"] if r["outcome"] == "served"]}
+    with_refused, without = Run(rows), Run(kept)
+    for query in ("cache_hit_ratio", "ttft", "policy_comparison", "miss_reasons"):
+        counts = {"requests", "rejected", "missing"}
+        left, right = with_refused.answer(query), without.answer(query)
+        wanted = [name for name in left.columns if name not in counts]
+        assert left.select(wanted).equals(right.select(wanted))
