@@ -16,7 +16,10 @@ The map, in reading order; a file imports only what stands above it (checked by 
     logs        request logs -> request records, one module a log family
     tokenize    request records -> token ids -> trace
     replay      the fleet on branch points: cache, cost, policies, the one loop
+    windows     what each replica did in each window of time
+    totals      a policy's sums over a run
     decisions   kernel output -> tables of a run
+    lane        one policy's way through a trace
     run         a trace and a configuration -> a run folder
     report      a run folder -> SQL views, reports, text
     cli         the `replay` command

@@ -1,8 +1,7 @@
 """What the kernels decided, as the tables of a run: arrays in, Parquet files out."""
 
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,22 +33,11 @@ class DecisionWriter:
             folder.mkdir(parents=True)
             self._files[table] = open_parquet(folder / f"{_FILE}{PARTIAL}", schema(columns))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        for file in self._files.values():
-            file.close()
-
-    def close(self) -> None:
-        """Write the replica windows and close all files."""
-        windows = pa.table(self._windows.columns())
-        self._files["replicas"].write_table(conform(windows, {}, schema(REPLICAS)))
+    def close(self, *, whole: bool) -> None:
+        """Close all files; `whole` adds the replica windows, which end a run."""
+        if whole:
+            windows = pa.table(self._windows.columns())
+            self._files["replicas"].write_table(conform(windows, {}, schema(REPLICAS)))
         for file in self._files.values():
             file.close()
 

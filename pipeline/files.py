@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.errors import ReplayError
+
 PARTIAL = ".partial"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -21,6 +23,8 @@ _RENAME_SWAP = 2
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
     """Yield a temporary path that becomes `target` if the block ends well, else disappears."""
+    if not target.parent.is_dir():
+        raise ReplayError(f"{target.parent}: no such folder to write {target.name} into")
     temporary = _beside(target)
     try:
         yield temporary

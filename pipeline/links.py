@@ -87,10 +87,10 @@ class LinkFinder:
             _rehash(tree.keys, tree.values, keys, values)
             tree = tree._replace(keys=keys, values=values)
         self._tree = tree._replace(
-            symbols=_grown(tree.symbols, kept, kept + symbols),
-            start=_grown(tree.start, nodes, most_nodes),
-            length=_grown(tree.length, nodes, most_nodes),
-            owner=_grown(tree.owner, nodes, most_nodes),
+            symbols=grown(tree.symbols, kept, kept + symbols),
+            start=grown(tree.start, nodes, most_nodes),
+            length=grown(tree.length, nodes, most_nodes),
+            owner=grown(tree.owner, nodes, most_nodes),
         )
         for name in fresh:
             self._roots[name] = nodes
@@ -99,7 +99,8 @@ class LinkFinder:
         self._tree.used[0] = nodes
 
 
-def _grown(array: NDArray, used: int, needed: int) -> NDArray:
+def grown(array: NDArray, used: int, needed: int) -> NDArray:
+    """Return the array, or a copy of its used part in one at least twice as large."""
     if needed <= len(array):
         return array
     larger = np.empty(max(needed, 2 * len(array)), array.dtype)

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 import pipeline
 from pipeline.config import ReplayConfig
-from pipeline.decisions import DecisionWriter
 from pipeline.errors import RunError, UsageError
 from pipeline.files import PARTIAL, whole_folder
+from pipeline.lane import Lane
 from pipeline.prepare import ready_trace
-from pipeline.replay import Replayer, find_policy
+from pipeline.replay import find_policy
 from pipeline.replay.loop import Batch
 from pipeline.tables import SCHEMA_VERSION
 from pipeline.totals import Totals
@@ -113,60 +112,26 @@ def _replay(
     with _timed(timings, "tree_s"):
         tree = build_tree(columns.prompt_tokens, columns.prefix_seq, columns.prefix_tokens)
         upcoming = upcoming_requests(tree)
-    clock = _clock_ticks(config, columns)
     with ExitStack() as stack:
         lanes = [
-            _Lane(
-                Replayer(tree, upcoming, config, policy),
-                stack.enter_context(
-                    DecisionWriter(folder, policy, columns.arrival_us, config.fleet.replicas)
-                ),
-                Totals(policy, config.fleet.replicas),
-            )
+            stack.enter_context(Lane(folder, policy, config, (tree, upcoming), columns.arrival_us))
             for policy in config.policies
         ]
         workers = min(len(lanes), os.cpu_count() or 1)
         pool = stack.enter_context(ThreadPoolExecutor(workers))
-        first = 0
+        clock, first = _clock_ticks(config, columns), 0
         for carried in trace.batches(carried_names(), batch_requests):
             rows = slice(first, first + len(carried))
-            batch = Batch(
-                first,
-                columns.prompt_tokens[rows].astype(np.int64),
-                columns.first_token_id[rows].copy(),
-                clock[rows],
-            )
-            prompts = columns.prompt_tokens[rows]
+            prompts, first_ids = columns.prompt_tokens[rows], columns.first_token_id[rows]
+            batch = Batch(first, prompts.astype(np.int64), first_ids.copy(), clock[rows])
             jobs = [pool.submit(lane.step, batch, prompts, carried) for lane in lanes]
             for job in jobs:
-                replay_s, write_s = job.result()
-                timings["replay_s"] += replay_s
-                timings["write_s"] += write_s
+                job.result()
             first += len(carried)
-        with _timed(timings, "write_s"):
-            for lane in lanes:
-                lane.writer.close()
+    for lane in lanes:
+        timings["replay_s"] += lane.replay_s
+        timings["write_s"] += lane.write_s
     return [lane.totals for lane in lanes]
-
-
-class _Lane:
-    """One policy's way through the trace: replayed, written, added up."""
-
-    def __init__(self, replayer: Replayer, writer: DecisionWriter, totals: Totals) -> None:
-        self.replayer = replayer
-        self.writer = writer
-        self.totals = totals
-
-    def step(
-        self, batch: Batch, prompt_tokens: NDArray[np.uint32], carried: pa.Table
-    ) -> tuple[float, float]:
-        """Do the next batch; return the seconds of replay and of writing."""
-        began = time.perf_counter()
-        decisions, evictions = self.replayer.replay(batch)
-        replayed = time.perf_counter()
-        self.writer.write(batch.first_seq, carried, prompt_tokens, decisions, evictions)
-        self.totals.add(prompt_tokens, decisions)
-        return replayed - began, time.perf_counter() - replayed
 
 
 def _clock(config: ReplayConfig, columns: TraceColumns) -> str:

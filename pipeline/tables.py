@@ -46,7 +46,7 @@ CARRIED_COLUMNS = (
     Column(
         "namespace",
         pa.string(),
-        "requests in different namespaces share no KV (LoRA, salt)",
+        "requests in different namespaces share no KV: model, LoRA, salt",
         nullable=True,
     ),
     Column("model", pa.string(), "model that was asked for", nullable=True),

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipeline.tokenize import Summary
+if TYPE_CHECKING:  # a replay has no need of polars and tokenizers
+    from pipeline.tokenize import Summary
 
 
-def tokenize_summary(trace: Path, summary: Summary) -> Iterator[str]:
+def tokenize_summary(trace: Path, summary: "Summary") -> Iterator[str]:
     """Yield what became of a tokenize, so that a wrong time unit or many rejects are seen."""
     shared = summary.prefix_tokens / summary.prompt_tokens if summary.prompt_tokens else 0.0
     yield (

@@ -35,8 +35,8 @@ def _read(line: dict[str, Any]) -> Iterator[LogRecord]:
             time=line.get("timestamp"),
             request_id=f"{request_id}-{number}" if several else request_id,
             carried={
-                "namespace": text_or_none(line.get("namespace") or body.get("cache_salt")),
-                "model": text_or_none(line.get("model") or body.get("model")),
+                "namespace": _namespace(line, body),
+                "model": _model(line, body),
                 "tenant": text_or_none(line.get("tenant") or body.get("user")),
                 "session_id": text_or_none(line.get("session_id")),
             },
@@ -46,6 +46,17 @@ def _read(line: dict[str, Any]) -> Iterator[LogRecord]:
                 "cached_tokens",
             ),
         )
+
+
+def _model(line: dict[str, Any], body: dict[str, Any]) -> str | None:
+    return text_or_none(line.get("model") or body.get("model"))
+
+
+def _namespace(line: dict[str, Any], body: dict[str, Any]) -> str | None:
+    """Return the namespace that is named, else model and cache salt: neither shares KV."""
+    named = text_or_none(line.get("namespace"))
+    parts = (_model(line, body), text_or_none(body.get("cache_salt")))
+    return named or "/".join(part for part in parts if part) or None
 
 
 def _chat(body: dict[str, Any]) -> Chat:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
@@ -63,7 +64,7 @@ def _as_json(table: pa.Table) -> Iterator[bytes]:
     for batch in table.to_batches(_CHUNK):
         for row in batch.to_pylist():
             plain = {name: _plain(value) for name, value in row.items()}
-            yield (between + json.dumps(plain, ensure_ascii=False, allow_nan=False)).encode()
+            yield (between + json.dumps(plain, ensure_ascii=False, default=str)).encode()
             between = ",\n"
     yield b"\n]\n"
 
@@ -91,12 +92,12 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as CSV and JSON have it: times as ISO text, no NaN."""
+    """Return a value as CSV and JSON have it: times as ISO text, NaN and infinity as nothing."""
     if isinstance(value, datetime | date):
         return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN alone differs from itself
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, list):
         return [_plain(v) for v in value]

@@ -61,7 +61,7 @@ def _view(table: str, run: Path) -> str:
 def _trace_view(trace: Path) -> str:
     ids = {column.name for column in SEQUENCE_COLUMNS}
     names = [name for name in pq.read_schema(trace).names if name not in ids]
-    columns = ", ".join(names)
+    columns = ", ".join(f'"{name}"' for name in names)
     return f"create view trace as select {columns} from read_parquet({_quoted(trace)});"  # noqa: S608 - our own names
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.errors import TraceError
-from pipeline.links import LinkFinder
+from pipeline.links import LinkFinder, grown
 from pipeline.tables import BLOCK_COLUMN, TOKEN_COLUMN, trace_schema
 from pipeline.trace.metadata import TraceMetadata
 
@@ -50,7 +50,7 @@ class TraceWriter:
         self._pending: list[pa.Table] = []
         self._pending_ids = 0
         self._last_arrival: int | None = None
-        self._block_prompt_tokens: list[NDArray[np.uint32]] = []
+        self._lengths = np.empty(1 << 10, np.uint32)  # of a block trace's prompts so far
         self.rows = 0
         self.prompt_tokens = 0
         self.prefix_tokens = 0
@@ -134,11 +134,12 @@ class TraceWriter:
         blocks: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Return shared tokens: shared blocks, but no more than either prompt has."""
-        self._block_prompt_tokens.append(prompt_tokens)
-        lengths = np.concatenate(self._block_prompt_tokens)
-        self._block_prompt_tokens = [lengths]
+        rows = self.rows + len(prompt_tokens)
+        self._lengths = grown(self._lengths, self.rows, rows)
+        self._lengths[self.rows : rows] = prompt_tokens
         shared = np.minimum(blocks * int(self._block_tokens or 0), prompt_tokens)
-        return np.minimum(shared, lengths[prefix_seq], out=shared, where=prefix_seq >= 0)
+        earlier = self._lengths[prefix_seq]
+        return np.minimum(shared, earlier, out=shared, where=prefix_seq >= 0)
 
     def _flush(self) -> None:
         if self._pending:
