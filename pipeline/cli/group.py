@@ -59,7 +59,7 @@ def run_command(group: click.Group) -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     code = DONE
     try:
-        result = group.main(standalone_mode=False)
+        result = group.main(prog_name="replay", standalone_mode=False)
         code = result if isinstance(result, int) else DONE
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)

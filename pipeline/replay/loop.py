@@ -139,8 +139,9 @@ def replay_batch(fleet, batch, settings, decisions, choose):
         if request.prompt_tokens > settings.capacity_tokens:
             decision.outcome = TOO_LONG
             continue
-        # a victim has at least one token, so this request can't need more rows than that
-        while len(evictions) - evicted < request.prompt_tokens:
+        # a victim is an edge of at least one token, so this request can't need more rows
+        most = min(request.prompt_tokens, fleet.pool[0] - fleet.pool[2])
+        while len(evictions) - evicted < most:
             evictions = np.concatenate((evictions, np.empty_like(evictions)))
         rows = evictions[evicted:]
         evicted += _serve(fleet, chosen, last, request, clock, settings, rows, decision)

@@ -67,6 +67,8 @@ def tokenize_logs(
     its end, if no request is left, or if more than a share `max_rejects` of lines is rejected.
     """
     check_unit(time_unit)
+    if target.exists() and any(log.exists() and log.samefile(target) for log in logs):
+        raise LogError(f"{target}: is one of the logs: name another file for the trace")
     intake = _Intake(time_unit)
     done = 0
     for log in logs:

@@ -24,6 +24,7 @@ from pipeline.trace.checks import TraceColumns, check_links, check_order, check_
 from pipeline.trace.metadata import TraceMetadata
 
 _LINK_COLUMNS = ("seq", "arrival", "prompt_tokens", "first_token_id", "prefix_seq", "prefix_tokens")
+_REQUIRED = ("request_id", *_LINK_COLUMNS)
 _COLUMNS = {column.name: column for column in TRACE}
 
 
@@ -47,7 +48,7 @@ class TraceFile:
         names = frozenset(schema.names) & _COLUMNS.keys()
         trace = cls(path, rows, names, TraceMetadata.of_parquet(schema.metadata))
         if not trace.linked and trace.ids is None:
-            missing = [n for n in _LINK_COLUMNS if n not in names]
+            missing = [n for n in _REQUIRED if n not in names]
             raise TraceError(
                 f"{path}: not a trace: it has neither {TOKEN_COLUMN} nor the columns"
                 f" {', '.join(missing)}; make one from request logs with: replay tokenize"
@@ -66,7 +67,7 @@ class TraceFile:
     @property
     def linked(self) -> bool:
         """Whether every column that a replay needs is there."""
-        return self.names.issuperset(_LINK_COLUMNS)
+        return self.names.issuperset(_REQUIRED)
 
     def batches(self, columns: list[str], rows: int) -> Iterator[pa.Table]:
         """Yield all rows in order, `rows` at a time, as the columns that the file has of these.
