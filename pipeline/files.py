@@ -22,7 +22,11 @@ _RENAME_SWAP = 2
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """Yield a temporary path that becomes `target` if the block ends well, else disappears."""
+    """Yield a temporary path that becomes `target` if the block ends well, else disappears.
+
+    Where `target` is a link, what it names is replaced.
+    """
+    target = target.resolve()
     if not target.parent.is_dir():
         raise ReplayError(f"{target.parent}: no such folder to write {target.name} into")
     temporary = _beside(target)
@@ -38,10 +42,12 @@ def whole_file(target: Path) -> Iterator[Path]:
 def whole_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder that takes `target`'s place if the block ends well, else disappears.
 
-    Files in it whose names end in PARTIAL lose that suffix at the end.
+    Files in it whose names end in PARTIAL lose that suffix at the end. Where `target` is a link,
+    the folder that it names is replaced.
     Where the system can swap two names (Linux, macOS) a reader sees the old folder or the new
     one at every moment.
     """
+    target = target.resolve()
     temporary = _beside(target)
     temporary.mkdir(parents=True)
     try:

@@ -18,6 +18,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+NONE = -1
+"""No node, no edge, no replica, inside kernels; outside it is None or null."""
+
 _PACKAGE = Path(__file__).parent
 _MARK = "from pipeline.kernel import"
 
@@ -73,9 +76,9 @@ def cache_folder() -> Path | None:
 
 
 def is_cold() -> bool:
-    """Tell whether nothing has been compiled yet for these sources."""
+    """Tell whether kernels would be kept but none of these sources has been compiled yet."""
     folder = cache_folder()
-    return folder is None or next(folder.rglob("*.nbi"), None) is None
+    return folder is not None and next(folder.rglob("*.nbi"), None) is None
 
 
 def _cache_parents() -> list[Path]:

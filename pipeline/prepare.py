@@ -1,5 +1,6 @@
 """A trace made ready for replay: links found for a file that has none, tokens dropped."""
 
+import errno
 import hashlib
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pipeline.tables import ARRIVAL_TYPE, BLOCK_COLUMN, TRACE, trace_schema
 from pipeline.trace.reader import TraceFile
 from pipeline.trace.writer import Requests, TraceWriter, conform, open_parquet
 
+_NOT_TO_BE_WRITTEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _BATCH_IDS = 4_000_000
 _BATCH_ROWS = 1 << 16
 
@@ -34,7 +36,9 @@ def ready_trace(path: Path) -> Iterator[TraceFile]:
     if not links.exists():
         try:
             write_links(trace, links, keep_ids=False)
-        except PermissionError:
+        except OSError as error:
+            if error.errno not in _NOT_TO_BE_WRITTEN:
+                raise
             with tempfile.TemporaryDirectory() as folder:
                 write_links(trace, Path(folder, links.name), keep_ids=False)
                 yield TraceFile.open(Path(folder, links.name))
@@ -55,12 +59,10 @@ def write_links(trace: TraceFile, target: Path, *, keep_ids: bool = True) -> Non
     names = [c.name for c in TRACE if c.name not in made]
     rows = trace.rows_of_ids(_BATCH_IDS)
     with whole_file(target) as temporary:
-        try:
-            with TraceWriter(temporary, trace.metadata, keep_ids=keep_ids) as writer:
-                for table in trace.batches(names, rows):
-                    writer.write(_requests(table, trace.ids, writer.rows))
-        except TraceError as error:
-            raise TraceError(f"{trace.path}: {error}") from None
+        source = str(trace.path)
+        with TraceWriter(temporary, trace.metadata, source=source, keep_ids=keep_ids) as writer:
+            for table in trace.batches(names, rows):
+                writer.write(_requests(table, trace.ids, writer.rows))
 
 
 def drop_tokens(trace: TraceFile, target: Path) -> None:

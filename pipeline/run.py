@@ -62,7 +62,7 @@ def replay_trace(
                 **{name: version(name) for name in ("numba", "numpy", "pyarrow")},
             },
             "trace": {
-                "path": str(trace.path.resolve()),
+                "path": str(_lasting(trace.path, trace_path).resolve()),
                 "fingerprint": fingerprint(columns),
                 "requests": len(columns.arrival_us),
                 **asdict(trace.metadata),
@@ -74,6 +74,11 @@ def replay_trace(
         text = json.dumps(run, indent=2) + "\n"
         Path(folder, f"run.json{PARTIAL}").write_text(text, encoding="utf-8")
     return run
+
+
+def _lasting(read: Path, asked: Path) -> Path:
+    """Return the file that was read, unless its links were kept for this run alone."""
+    return read if read.parent == asked.parent else asked
 
 
 def _check(target: Path, config: ReplayConfig, batch_requests: int) -> None:

@@ -40,6 +40,11 @@ def _chunks(path: Path, progress: Callable[[int], None]) -> Iterator[bytes]:
         if path.is_dir():
             raise LogError(f"{path}: is a folder: name the log files in it")
         with pa.OSFile(str(path)) as raw:
+            if _starts(raw, b"PAR1"):
+                raise LogError(
+                    f"{path}: is Parquet, not a log; with prompt_token_ids it can be"
+                    " replayed as it is"
+                )
             codec = next((c for magic, c in _MAGIC if _starts(raw, magic)), None)
             stream: Any = pa.CompressedInputStream(raw, codec) if codec else raw
             while chunk := stream.read(_CHUNK):

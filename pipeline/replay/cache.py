@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from pipeline.kernel import kernel, trailing_zeros
+from pipeline.kernel import NONE, kernel, trailing_zeros
 from pipeline.replay.edges import edge_over, free_edge, new_edge, register, unregister
 from pipeline.replay.eviction import enqueue, next_victim, recency
-from pipeline.replay.fleet import NONE
 from pipeline.tree import next_below
 
 EVICTION = np.dtype(

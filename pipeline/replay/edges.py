@@ -1,7 +1,6 @@
 """A replica's edges: the pool they come from, and the table that finds them by head node."""
 
-from pipeline.kernel import kernel
-from pipeline.replay.fleet import NONE
+from pipeline.kernel import NONE, kernel
 
 
 @kernel

@@ -4,8 +4,7 @@ Touches don't reorder it. An entry is mended when it comes up: recency only grow
 was touched since goes back, and the first whose recency stands is the least recent of all.
 """
 
-from pipeline.kernel import kernel
-from pipeline.replay.fleet import NONE
+from pipeline.kernel import NONE, kernel
 
 
 @kernel

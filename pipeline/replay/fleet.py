@@ -5,9 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.kernel import NONE
 from pipeline.tree import TraceTree, UpcomingRequests, upcoming_requests
-
-NONE = -1
 
 REPLICA = np.dtype(
     [

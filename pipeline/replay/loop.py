@@ -7,10 +7,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from pipeline.kernel import kernel
+from pipeline.kernel import NONE, kernel
 from pipeline.replay.cache import EVICTION, insert, look_up, touch_match
 from pipeline.replay.cost import exec_ticks, ttft_cents
-from pipeline.replay.fleet import NONE, REQUEST, new_fleet
+from pipeline.replay.fleet import REQUEST, new_fleet
 from pipeline.replay.policies import SIGNATURE
 from pipeline.tree import TraceTree, came
 

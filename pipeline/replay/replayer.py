@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from pipeline.config import ReplayConfig
 from pipeline.errors import PolicyError
+from pipeline.kernel import NONE
 from pipeline.replay.edges import reregister
-from pipeline.replay.fleet import EDGE, NONE, Fleet, new_fleet
+from pipeline.replay.fleet import EDGE, Fleet, new_fleet
 from pipeline.replay.loop import DECISION, Batch, Settings, replay_batch
 from pipeline.replay.policies import find_policy
 from pipeline.tree import TraceTree, UpcomingRequests

@@ -1,5 +1,6 @@
 """tokenize_logs: log files in, a linked trace out."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -131,12 +132,7 @@ class _Intake:
 
     def _records(self, line: bytes) -> Iterator[LogRecord]:
         """Yield a line's requests, chats already rendered."""
-        try:
-            parsed = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            raise BadLine("not a JSON object") from None
-        if not isinstance(parsed, dict):
-            raise BadLine("not a JSON object")
+        parsed = _parsed(line)
         family = next((f for f in FAMILIES if f.recognises(parsed)), None)
         if family is None:
             raise BadLine("no prompt in it: neither messages, prompt nor hash_ids")
@@ -228,6 +224,24 @@ class _Intake:
             ids = [self.ids[row] for row in rows]
             offsets = np.concatenate(([0], np.cumsum([len(i) for i in ids], dtype=np.int64)))
             yield Requests(carried, np.concatenate(ids), offsets, lengths[rows])
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """Return a line's JSON object; lone surrogates, which orjson refuses, are accepted."""
+    try:
+        try:
+            parsed = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            parsed = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise BadLine("not a JSON object") from None
+    if not isinstance(parsed, dict):
+        raise BadLine("not a JSON object")
+    return parsed
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
 
 
 class _Encoder:

@@ -31,7 +31,7 @@ class Rejects:
         if rejected > at_most * lines:
             shown = "; ".join(f"{f} line {n}: {reason}" for f, n, reason in self.lines[:_SHOWN])
             raise LogError(
-                f"{rejected} of {lines} lines rejected, more than --max-rejects {at_most:.0%}:"
+                f"{rejected} of {lines} lines rejected, more than --max-rejects {at_most:g}:"
                 f" {shown}{'; …' if len(self.lines) > _SHOWN else ''}"
             )
 

@@ -65,7 +65,7 @@ class Vocabulary:
                 )
             )
         except BaseException as error:
-            if not _is_panic(error):
+            if not _gave_up(error):
                 raise
             return [self._encode(text) for text in clean]
 
@@ -73,7 +73,7 @@ class Vocabulary:
         try:
             return self.encoding.encode(text, allowed_special="all")
         except BaseException as error:
-            if not _is_panic(error):
+            if not _gave_up(error):
                 raise
             return None
 
@@ -102,6 +102,9 @@ def _clean(text: str) -> str:
     return text
 
 
-def _is_panic(error: BaseException) -> bool:
-    """Tell a panic of the encoder (megabytes of one blank); it is no Exception."""
-    return type(error).__name__ == "PanicException"
+def _gave_up(error: BaseException) -> bool:
+    """Tell whether the encoder failed on its text, megabytes of one kind of letter say.
+
+    It then raises ValueError, or a panic that is no Exception.
+    """
+    return isinstance(error, ValueError) or type(error).__name__ == "PanicException"

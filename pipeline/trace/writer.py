@@ -40,7 +40,11 @@ class Requests(NamedTuple):
 class TraceWriter:
     """Writes a trace, finding its prefix links; a context manager."""
 
-    def __init__(self, path: Path, metadata: TraceMetadata, *, keep_ids: bool = True) -> None:
+    def __init__(
+        self, path: Path, metadata: TraceMetadata, *, source: str = "", keep_ids: bool = True
+    ) -> None:
+        """Write to `path`; errors name `source` as the file that the requests come from."""
+        self._source = source
         self._block_tokens = metadata.block_tokens
         self._ids_column = BLOCK_COLUMN if self._block_tokens else TOKEN_COLUMN
         schema = trace_schema(self._ids_column if keep_ids else None)
@@ -92,7 +96,9 @@ class TraceWriter:
         steps = np.diff(arrival, prepend=before)
         if (steps < 0).any():
             row = self.rows + int(np.argmax(steps < 0))
-            raise TraceError(f"row {row}: it arrived before the row above it: sort by arrival")
+            raise TraceError(
+                f"{self._source}: row {row}: it arrived before the row above it: sort by arrival"
+            )
         if len(arrival):
             self._last_arrival = int(arrival[-1])
 
