@@ -11,6 +11,7 @@ The map, in reading order; a file imports only what stands above it (checked by 
     router      GpuReplica, CacheAwareRouter and the burst comparison
     links       tokens -> prefix links
     tree        prefix links -> the trace's radix tree
+    run_folder  what a run folder is, and where its tables lie
     trace       trace.parquet: writer, reader, checks
     prepare     a trace made ready: links found, tokens dropped
     logs        request logs -> request records, one module a log family

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from pipeline.files import PARTIAL
 from pipeline.replay.cost import CENTS_PER_MS, TICKS_PER_MS
 from pipeline.replay.loop import SERVED
+from pipeline.run_folder import TABLES, table_file
 from pipeline.tables import DECISIONS, EVICTIONS, OUTCOMES, REPLICAS, schema
 from pipeline.trace.writer import conform, open_parquet
 from pipeline.tree import NEVER
 from pipeline.windows import ReplicaWindows
 
-_FILE = "part-0.parquet"
-_TABLES = {"decisions": DECISIONS, "evictions": EVICTIONS, "replicas": REPLICAS}
+_TABLES = dict(zip(TABLES, (DECISIONS, EVICTIONS, REPLICAS), strict=True))
 
 
 class DecisionWriter:
@@ -29,9 +29,9 @@ class DecisionWriter:
         self._windows = ReplicaWindows(arrival_us, replicas)
         self._files = {}
         for table, columns in _TABLES.items():
-            folder = run / table / f"policy={policy}"
-            folder.mkdir(parents=True)
-            self._files[table] = open_parquet(folder / f"{_FILE}{PARTIAL}", schema(columns))
+            file = table_file(run, table, policy)
+            file.parent.mkdir(parents=True)
+            self._files[table] = open_parquet(file.with_name(file.name + PARTIAL), schema(columns))
 
     def close(self, *, whole: bool) -> None:
         """Close all files; `whole` adds the replica windows, which end a run."""

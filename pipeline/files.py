@@ -26,6 +26,8 @@ def whole_file(target: Path) -> Iterator[Path]:
 
     Where `target` is a link, what it names is replaced.
     """
+    if target.is_dir():
+        raise ReplayError(f"{target}: is a folder: name a file to write")
     target = target.resolve()
     if not target.parent.is_dir():
         raise ReplayError(f"{target.parent}: no such folder to write {target.name} into")

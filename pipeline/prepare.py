@@ -4,7 +4,7 @@ import errno
 import hashlib
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -33,20 +33,26 @@ def ready_trace(path: Path) -> Iterator[TraceFile]:
         yield trace
         return
     links = path.with_name(f"{path.name}.links-{_content_key(path)}")
-    if not links.exists():
-        try:
+    with ExitStack() as stack:
+        if not links.exists() and not _write_beside(trace, links):
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            links = Path(folder, links.name)
             write_links(trace, links, keep_ids=False)
-        except OSError as error:
-            if error.errno not in _NOT_TO_BE_WRITTEN:
-                raise
-            with tempfile.TemporaryDirectory() as folder:
-                write_links(trace, Path(folder, links.name), keep_ids=False)
-                yield TraceFile.open(Path(folder, links.name))
-            return
-        for stale in path.parent.glob(f"{path.name}.links-*"):
-            if stale != links:
-                stale.unlink()
-    yield TraceFile.open(links)
+        yield TraceFile.open(links)
+
+
+def _write_beside(trace: TraceFile, links: Path) -> bool:
+    """Write a trace's links beside it, in place of older ones; False where that is not allowed."""
+    try:
+        write_links(trace, links, keep_ids=False)
+    except OSError as error:
+        if error.errno not in _NOT_TO_BE_WRITTEN:
+            raise
+        return False
+    for stale in links.parent.glob(f"{trace.path.name}.links-*"):
+        if stale != links:
+            stale.unlink()
+    return True
 
 
 def write_links(trace: TraceFile, target: Path, *, keep_ids: bool = True) -> None:

@@ -22,13 +22,13 @@ from pipeline.lane import Lane
 from pipeline.prepare import ready_trace
 from pipeline.replay import find_policy
 from pipeline.replay.loop import Batch
+from pipeline.run_folder import FORMAT, read_run
 from pipeline.tables import SCHEMA_VERSION
 from pipeline.totals import Totals
 from pipeline.trace.checks import TraceColumns
 from pipeline.trace.reader import TraceFile, carried_names, fingerprint
 from pipeline.tree import build_tree, upcoming_requests
 
-FORMAT = "replay-run"
 DEFAULT_BATCH_REQUESTS = 65_536
 _TICKS_PER_US = 10
 
@@ -88,17 +88,8 @@ def _check(target: Path, config: ReplayConfig, batch_requests: int) -> None:
         find_policy(policy)
     if len(set(config.policies)) < len(config.policies):
         raise UsageError("a policy is named twice")
-    if target.exists() and not is_run(target) and not _is_empty_folder(target):
+    if target.exists() and not read_run(target) and not _is_empty_folder(target):
         raise RunError(f"{target}: exists and is not a run folder: remove it, or name another")
-
-
-def is_run(folder: Path) -> bool:
-    """Tell whether a folder holds a run of ours."""
-    try:
-        run = json.loads(Path(folder, "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(run, dict) and run.get("format") == FORMAT
 
 
 def _is_empty_folder(path: Path) -> bool:

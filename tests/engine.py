@@ -15,7 +15,7 @@ from pipeline.links import LinkFinder
 from pipeline.replay import Replayer
 from pipeline.replay.loop import Batch
 from pipeline.tables import OUTCOMES, SERVED
-from pipeline.tree import NEVER, TraceTree, build_tree, upcoming_requests
+from pipeline.tree import NEVER, TraceTree, UpcomingRequests, build_tree, upcoming_requests
 
 
 class Links(NamedTuple):
@@ -24,6 +24,11 @@ class Links(NamedTuple):
     prompt_tokens: NDArray[np.uint32]
     prefix_seq: NDArray[np.int64]
     prefix_tokens: NDArray[np.int64]
+
+
+class Shared(NamedTuple):
+    tree: TraceTree
+    upcoming: UpcomingRequests
 
 
 class EngineRun(NamedTuple):
@@ -61,6 +66,12 @@ def tree_of(links: Links) -> TraceTree:
     return build_tree(links.prompt_tokens, links.prefix_seq, links.prefix_tokens.astype(np.uint32))
 
 
+def share(links: Links) -> Shared:
+    """Return what all replayers of one trace may have in common."""
+    tree = tree_of(links)
+    return Shared(tree, upcoming_requests(tree))
+
+
 def drained_ticks(
     requests: Sequence[Sequence[int]], drain_ms: float | Sequence[float]
 ) -> NDArray[np.int64]:
@@ -86,14 +97,15 @@ class Engine:
         drain_ms: float | Sequence[float] = 12.0,
         probe_refreshes_recency: bool = True,
         links: Links | None = None,
+        shared: Shared | None = None,
     ) -> None:
-        tree = tree_of(links or link(requests))
+        tree, upcoming = shared or share(links or link(requests))
         config = ReplayConfig(
             fleet=FleetConfig(replicas, capacity_tokens),
             cost=CostModel(prefill_ms_per_token, lookup_ms_per_token),
             probe_refreshes_recency=probe_refreshes_recency,
         )
-        self.replayer = Replayer(tree, upcoming_requests(tree), config, policy)
+        self.replayer = Replayer(tree, upcoming, config, policy)
         self.done = 0
         self.prompt_tokens = np.array([len(tokens) for tokens in requests], np.int64)
         self._first_ids = np.array([tokens[0] if tokens else 0 for tokens in requests], np.uint64)
@@ -156,7 +168,7 @@ def _eviction(
 def replay_engine(
     requests: Sequence[Sequence[int]], *, batch_requests: int = 7, **settings: Any
 ) -> EngineRun:
-    """Serve a trace with the kernels; the settings are those of `oracle.replay`, and `links`."""
+    """Serve a trace with the kernels; the settings are those of `oracle.replay`, and Engine's."""
     engine = Engine(requests, **settings)
     run = EngineRun([], [])
     while engine.done < len(requests):

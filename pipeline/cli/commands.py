@@ -37,7 +37,9 @@ def cli() -> None:
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               help="How the comparison is printed.")  # fmt: skip
 def run(trace: Path, output: Path | None, batch_requests: int, form: str, **options: Any) -> None:
-    """Replay TRACE under each policy; write every decision; compare the policies.
+    """Replay TRACE under each policy and compare them.
+
+    Every decision is written to a run folder.
 
     `replay TRACE` is short for `replay run TRACE`.
 
@@ -58,15 +60,16 @@ def run(trace: Path, output: Path | None, batch_requests: int, form: str, **opti
               help="Trace to write.")  # fmt: skip
 @click.option("--time-unit", type=click.Choice(["s", "ms", "us", "ns"]), default=None,
               help="Unit of the logs' times.  [default: by their size]")  # fmt: skip
-@click.option("--max-rejects", type=click.FloatRange(0, 1), default=0.01,
+@click.option("--max-rejects", type=float, default=0.01,
               help="Largest share of lines that may be rejected.")  # fmt: skip
 def tokenize(
     logs: tuple[Path, ...], output: Path, time_unit: str | None, max_rejects: float
 ) -> None:
-    """Make a TRACE of request LOGS: OpenAI requests as JSON lines, or Mooncake block traces.
+    """Make a TRACE of request LOGS.
 
-    Plain or compressed (gzip, zstd, bzip2). Lines that can't become requests are counted and
-    listed in TRACE.rejects.jsonl.
+    LOGS are OpenAI requests as JSON lines, or Mooncake block traces; plain or compressed
+    (gzip, zstd, bzip2). Lines that can't become requests are counted and listed in
+    TRACE.rejects.jsonl.
 
     Example: replay tokenize gateway-*.jsonl.zst -o day1.parquet
     """
@@ -88,7 +91,9 @@ def tokenize(
 @click.option("-o", "--output", type=PATH, metavar="TRACE", required=True,
               help="Trace to write.")  # fmt: skip
 def link(trace: Path, output: Path) -> None:
-    """Write TRACE anew with fresh row numbers and prefix links, after filtering or joining.
+    """Write TRACE with fresh row numbers and prefix links.
+
+    A trace that was filtered or joined needs them.
 
     Example: replay link filtered.parquet -o tenant-a.parquet
     """
@@ -104,7 +109,9 @@ def link(trace: Path, output: Path) -> None:
 @click.option("-o", "--output", type=PATH, metavar="TRACE", required=True,
               help="Trace to write.")  # fmt: skip
 def drop_tokens(trace: Path, output: Path) -> None:
-    """Write TRACE without its token ids: nobody can read the prompts, and it replays the same.
+    """Write TRACE without its token ids.
+
+    Nobody can read its prompts, and it replays to the same decisions.
 
     Example: replay drop-tokens day1.parquet -o day1-anonymous.parquet
     """
@@ -143,7 +150,9 @@ def report(run_folder: Path, names: tuple[str, ...], form: str) -> None:
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]),
               default="table", help="How rows are printed.")  # fmt: skip
 def sql(run_folder: Path, query: str, form: str) -> None:
-    """Run one SQL statement over the views decisions, replicas, evictions and trace of RUN.
+    """Run one SQL statement over the tables of RUN.
+
+    They are the views decisions, replicas, evictions and trace.
 
     Example: replay sql runs/day1 "select max(ttft_ms) from decisions where tenant = 'agent'"
     """
@@ -166,7 +175,10 @@ def views(run_folder: Path) -> None:
 
 @cli.command()
 def burst() -> None:
-    """Print the reference's comparison of the three policies on a burst of one tenant, as JSON."""
+    """Compare the three policies on a burst of one tenant.
+
+    Prints the comparison of the online objects as JSON.
+    """
     mode = "online objects on a fixed workload; times follow assumed costs, nothing is measured"
     result = {"execution_mode": mode, **pipeline.simulate_routing_comparison()}
     click.echo(json.dumps(result, indent=2))

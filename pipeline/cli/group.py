@@ -7,6 +7,8 @@ reader of our output went away.
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -28,7 +30,8 @@ class ReplayGroup(click.Group):
         is_option = first.startswith("-") and first not in of_group
         if first not in self.commands and (is_option or _looks_like_path(first)):
             args = ["run", *args]
-        return super().parse_args(ctx, args)
+        with _readers_may_leave(ctx):
+            return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -40,14 +43,26 @@ class ReplayGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; a reader who has seen enough (`| head`) is no failure."""
-        try:
+        """Run the command."""
+        with _readers_may_leave(ctx):
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(PIPE_CLOSED)
-        return result
+            return result
+
+
+@contextmanager
+def _readers_may_leave(ctx: click.Context) -> Iterator[None]:
+    """End quietly if the reader of our output has seen enough (`| head`); that is no failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        _drop_stdout()
+        ctx.exit(PIPE_CLOSED)
+
+
+def _drop_stdout() -> None:
+    """Let what can't be written any more go, so that Python's own end doesn't try again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _looks_like_path(word: str) -> bool:
@@ -73,6 +88,10 @@ def run_command(group: click.Group) -> NoReturn:
         code = _say(str(error), USAGE)
     except (ReplayError, OSError, click.ClickException) as error:
         code = _say(str(error), FAILED)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_stdout()
     sys.exit(code)
 
 

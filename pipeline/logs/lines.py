@@ -1,12 +1,15 @@
 """Lines of a log file, plain or compressed by gzip, zstd or bzip2, in bounded memory."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from pipeline.errors import LogError
+from pipeline.logs.records import BadLine
 
 _CHUNK = 1 << 20
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
@@ -37,27 +40,45 @@ def _content(number: int, line: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _chunks(path: Path, progress: Callable[[int], None]) -> Iterator[bytes]:
     try:
-        if path.is_dir():
-            raise LogError(f"{path}: is a folder: name the log files in it")
-        with pa.OSFile(str(path)) as raw:
-            if _starts(raw, b"PAR1"):
+        with path.open("rb") as raw:
+            start = raw.peek(4)
+            if start.startswith(b"PAR1"):
                 raise LogError(
-                    f"{path}: is Parquet, not a log; with prompt_token_ids it can be"
-                    " replayed as it is"
+                    f"{path}: is Parquet, not a log; with prompt_token_ids it replays as it is"
                 )
-            codec = next((c for magic, c in _MAGIC if _starts(raw, magic)), None)
-            stream: Any = pa.CompressedInputStream(raw, codec) if codec else raw
+            codec = next((c for magic, c in _MAGIC if start.startswith(magic)), None)
+            stream: Any = raw
+            if codec:
+                stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
             while chunk := stream.read(_CHUNK):
                 yield chunk
-                progress(raw.tell())
+                progress(raw.tell() if raw.seekable() else 0)
     except FileNotFoundError:
         raise LogError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise LogError(f"{path}: is a folder: name the log files in it") from None
+    except PermissionError:
+        raise LogError(f"{path}: no permission to read it") from None
     except OSError as error:
         raise LogError(f"{path}: damaged or truncated: {error}") from None
 
 
-def _starts(raw: Any, magic: bytes) -> bool:
-    raw.seek(0)
-    found = bool(raw.read(len(magic)) == magic)
-    raw.seek(0)
-    return found
+def parse_line(line: bytes) -> dict[str, Any]:
+    """Return a line's JSON object; BadLine if it is none.
+
+    Lone surrogates, which orjson refuses, are accepted.
+    """
+    try:
+        try:
+            parsed = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            parsed = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise BadLine("not a JSON object") from None
+    if not isinstance(parsed, dict):
+        raise BadLine("not a JSON object")
+    return parsed
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)

@@ -12,12 +12,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.errors import QueryError
+
 _CHUNK = 1024
 
 
 def render(table: pa.Table, form: str) -> Iterator[bytes]:
-    """Yield a query's rows in one of FORMATS, piece by piece."""
-    return FORMATS[form](table)
+    """Yield a query's rows in one of FORMATS, piece by piece.
+
+    Columns of one name are told apart by a number. Raises QueryError for a type that the format
+    does not have.
+    """
+    try:
+        yield from FORMATS[form](_named_apart(table))
+    except pa.ArrowException as error:
+        raise QueryError(f"--format {form} can't hold this: {error}") from None
+
+
+def _named_apart(table: pa.Table) -> pa.Table:
+    names: list[str] = []
+    for name in table.column_names:
+        number = sum(n == name or n.startswith(f"{name}_") for n in names)
+        names.append(f"{name}_{number}" if name in names else name)
+    return table.rename_columns(names)
 
 
 def transposed(table: pa.Table, key: str) -> pa.Table:

@@ -1,6 +1,7 @@
 """The tables of a run as DuckDB views: decisions, evictions, replicas, and the trace itself."""
 
-import json
+import glob
+import re
 from pathlib import Path
 
 import duckdb
@@ -8,21 +9,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import QueryError, RunError
-from pipeline.run import is_run
+from pipeline.run_folder import TABLES, read_run, table_file
 from pipeline.tables import SEQUENCE_COLUMNS
 
-_TABLES = ("decisions", "evictions", "replicas")
-_READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+_EXPLAIN = re.compile(r"^\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
 
 
 def views_sql(run: Path) -> str:
     """Return the SQL that creates a run's views, for DuckDB here or in its own shell."""
     if not run.exists():
         raise RunError(f"{run}: no such run; make one with: replay TRACE -o {run}")
-    if not is_run(run):
+    about = read_run(run)
+    if about is None:
         raise RunError(f"{run}: not a run folder (no run.json of a replay in it)")
-    statements = [_view(table, run.resolve()) for table in _TABLES]
-    trace = Path(json.loads(Path(run, "run.json").read_text(encoding="utf-8"))["trace"]["path"])
+    statements = [_view(table, run.resolve()) for table in TABLES]
+    trace = Path(about["trace"]["path"])
     if trace.exists():
         statements.append(_trace_view(trace))
     return "\n".join(statements) + "\n"
@@ -42,18 +43,26 @@ def open_run(run: Path) -> duckdb.DuckDBPyConnection:
 def select(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """Run one statement that reads, and return its rows; QueryError for anything else."""
     try:
-        statements = connection.extract_statements(sql)
-        if len(statements) != 1 or statements[0].type not in _READING:
+        if not _only_reads(connection, sql):
             raise QueryError("give one select statement: a run is only read, never changed")
         return connection.sql(sql).to_arrow_table()
     except duckdb.Error as error:
         raise QueryError(_one_line(error)) from None
 
 
+def _only_reads(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
+    """Tell whether the text is one select, or explains one; `explain analyze` would run others."""
+    types = [statement.type for statement in connection.extract_statements(sql)]
+    if types == [duckdb.StatementType.EXPLAIN]:
+        explained = _EXPLAIN.sub("", sql, count=1)
+        return explained != sql and _only_reads(connection, explained)
+    return types == [duckdb.StatementType.SELECT]
+
+
 def _view(table: str, run: Path) -> str:
-    files = _quoted(run / table / "*" / "*.parquet")
+    files = table_file(Path(glob.escape(str(run))), table, "*")
     return (
-        f"create view {table} as from read_parquet({files},"
+        f"create view {table} as from read_parquet({_quoted(files)},"
         " hive_partitioning = true, hive_types = {'policy': varchar});"
     )
 
@@ -61,8 +70,9 @@ def _view(table: str, run: Path) -> str:
 def _trace_view(trace: Path) -> str:
     ids = {column.name for column in SEQUENCE_COLUMNS}
     names = [name for name in pq.read_schema(trace).names if name not in ids]
+    file = _quoted(Path(glob.escape(str(trace))))
     columns = ", ".join(f'"{name}"' for name in names)
-    return f"create view trace as select {columns} from read_parquet({_quoted(trace)});"  # noqa: S608 - our own names
+    return f"create view trace as select {columns} from read_parquet({file});"  # noqa: S608 - our own names
 
 
 def _quoted(path: Path) -> str:

@@ -7,6 +7,7 @@ rejects      lines that could not become requests, counted and kept
 logs_to_trace  tokenize_logs: log files in, a linked trace out
 """
 
-from pipeline.tokenize.logs_to_trace import Summary, tokenize_logs
+from pipeline.tokenize.logs_to_trace import tokenize_logs
+from pipeline.tokenize.summary import Summary
 
 __all__ = ["Summary", "tokenize_logs"]

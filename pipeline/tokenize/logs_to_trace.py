@@ -1,27 +1,25 @@
 """tokenize_logs: log files in, a linked trace out."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.errors import LogError
+from pipeline.errors import LogError, UsageError
 from pipeline.files import whole_file
 from pipeline.logs import FAMILIES
-from pipeline.logs.lines import read_lines
+from pipeline.logs.lines import parse_line, read_lines
 from pipeline.logs.records import BadLine, Blocks, Chat, LogFamily, LogRecord, Prompt
 from pipeline.tables import ARRIVAL_TYPE, TRACE
 from pipeline.tokenize.chat import ChatTemplate, chatml
-from pipeline.tokenize.rejects import Rejects
-from pipeline.tokenize.times import check_unit, read_times
+from pipeline.tokenize.summary import Summary
+from pipeline.tokenize.times import FileTimes, check_unit, read_times
 from pipeline.tokenize.vocabulary import Vocabulary, qwen3
 from pipeline.trace.metadata import TraceMetadata
 from pipeline.trace.writer import Requests, TraceWriter
@@ -35,22 +33,6 @@ _COLUMNS = {
     "observed_cached_tokens": pl.UInt32,
     "observed_ttft_ms": pl.Float64,
 }
-
-
-@dataclass
-class Summary:
-    """What a tokenize made of its logs."""
-
-    family: str = ""
-    lines: int = 0
-    requests: int = 0
-    prompt_tokens: int = 0
-    prefix_tokens: int = 0
-    first_us: int = 0
-    last_us: int = 0
-    time_notes: list[str] = field(default_factory=list)
-    rejects: Rejects = field(default_factory=Rejects)
-    rejects_file: Path | None = None
 
 
 def tokenize_logs(
@@ -68,6 +50,8 @@ def tokenize_logs(
     its end, if no request is left, or if more than a share `max_rejects` of lines is rejected.
     """
     check_unit(time_unit)
+    if not 0 <= max_rejects <= 1:
+        raise UsageError(f"--max-rejects is {max_rejects}: give a share from 0 to 1")
     if target.exists() and any(log.exists() and log.samefile(target) for log in logs):
         raise LogError(f"{target}: is one of the logs: name another file for the trace")
     intake = _Intake(time_unit)
@@ -103,6 +87,7 @@ class _Intake:
         self._prompt_tokens: list[int] = []
         self._columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
         self._family: LogFamily | None = None
+        self._time_kind: str | None = None
         self._encoder: _Encoder | None = None
 
     def read(self, log: Path, progress: Callable[[int], None]) -> None:
@@ -132,7 +117,7 @@ class _Intake:
 
     def _records(self, line: bytes) -> Iterator[LogRecord]:
         """Yield a line's requests, chats already rendered."""
-        parsed = _parsed(line)
+        parsed = parse_line(line)
         family = next((f for f in FAMILIES if f.recognises(parsed)), None)
         if family is None:
             raise BadLine("no prompt in it: neither messages, prompt nor hash_ids")
@@ -170,6 +155,7 @@ class _Intake:
         """Add a file's requests to the columns, those without a time or tokens left out."""
         unit = self._time_unit or (self._family.time_unit if self._family else None)
         times = read_times([record.time for record in records], unit)
+        self._check_joinable(log, times)
         for i, record in enumerate(records):
             arrival_us, tokens = times.arrival_us[i], ids[i]
             if arrival_us is None or tokens is None:
@@ -190,6 +176,20 @@ class _Intake:
             for name, column in self._columns.items():
                 column.append(values.get(name))
         self.summary.time_notes.append(f"{Path(log).name}: {times.note}")
+
+    def _check_joinable(self, log: str, times: FileTimes) -> None:
+        """Raise LogError if the requests of this file can't stand beside those of the others."""
+        if not times.arrival_us:
+            return
+        kind = self._time_kind or times.kind
+        if times.kind != kind:
+            raise LogError(f"{log}: it has {times.kind}, the logs before it {kind}: no order")
+        if self._time_kind and self._family and self._family.block_tokens:
+            raise LogError(
+                f"{log}: every block trace numbers its own blocks, so two can't be joined:"
+                " tokenize them one by one"
+            )
+        self._time_kind = kind
 
     def metadata(self, sources: list[str]) -> TraceMetadata:
         """Return what the trace will say of itself."""
@@ -224,24 +224,6 @@ class _Intake:
             ids = [self.ids[row] for row in rows]
             offsets = np.concatenate(([0], np.cumsum([len(i) for i in ids], dtype=np.int64)))
             yield Requests(carried, np.concatenate(ids), offsets, lengths[rows])
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    """Return a line's JSON object; lone surrogates, which orjson refuses, are accepted."""
-    try:
-        try:
-            parsed = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            parsed = json.loads(line, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        raise BadLine("not a JSON object") from None
-    if not isinstance(parsed, dict):
-        raise BadLine("not a JSON object")
-    return parsed
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
 
 
 class _Encoder:

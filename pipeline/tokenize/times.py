@@ -5,11 +5,14 @@ from datetime import UTC, datetime
 from statistics import median_low
 from typing import NamedTuple
 
-from pipeline.errors import LogError
+from pipeline.errors import UsageError
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _FROM = (("ns", 1e17), ("us", 1e14), ("ms", 1e11), ("s", 1e8))
 _LATEST_US = 253_402_300_799_000_000  # the end of year 9999
+
+_NO_TIMES = "no times: file order"
+_EARLIEST_DATE_US = 10**14  # in March 1973
 
 Time = int | float | str | None
 
@@ -26,6 +29,14 @@ class FileTimes(NamedTuple):
     reasons: dict[int, str]
     note: str
 
+    @property
+    def kind(self) -> str:
+        """What the times count from: only files of one kind can be put into one order."""
+        if self.note == _NO_TIMES:
+            return self.note
+        latest = max((us for us in self.arrival_us if us is not None), default=0)
+        return "dates" if latest >= _EARLIEST_DATE_US else "relative times"
+
 
 def read_times(times: list[Time], unit: str | None) -> FileTimes:
     """Read a file's times.
@@ -35,7 +46,7 @@ def read_times(times: list[Time], unit: str | None) -> FileTimes:
     UTC where it names no zone. A file without any time keeps its order and starts at 1970.
     """
     if all(time is None for time in times):
-        return FileTimes([0] * len(times), {}, "no times: file order")
+        return FileTimes([0] * len(times), {}, _NO_TIMES)
     numbers = [abs(t) for t in times if isinstance(t, int | float) and math.isfinite(t)]
     shown = None if unit or not numbers else _shown(median_low(numbers))
     arrival_us: list[int | None] = []
@@ -50,9 +61,9 @@ def read_times(times: list[Time], unit: str | None) -> FileTimes:
 
 
 def check_unit(unit: str | None) -> None:
-    """Raise LogError unless `unit` is None or a unit of time."""
+    """Raise UsageError unless `unit` is None or a unit of time."""
     if unit is not None and unit not in _PER_SECOND:
-        raise LogError(f"time unit {unit!r}: give one of {', '.join(_PER_SECOND)}")
+        raise UsageError(f"time unit {unit!r}: give one of {', '.join(_PER_SECOND)}")
 
 
 def _microseconds(time: Time, unit: str | None, shown: str | None) -> int:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command import replay, replay_ok
+from command import replay, replay_here, replay_ok
 from samples import names_in, parquet_bytes, rows_of, write_tokens, write_trace
 
 import pipeline
@@ -50,8 +50,9 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_a_replay_ends_with_the_comparison_of_the_policies(trace: Path) -> None:
-    printed = replay_ok("day.parquet", *OPTIONS, cwd=trace.parent)
-    assert printed == COMPARISON.format(run="runs/day")
+    done = replay("day.parquet", *OPTIONS, cwd=trace.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == COMPARISON.format(run="runs/day")
     assert names_in(trace.parent) == {"day.parquet", "runs"}
     assert names_in(trace.parent / "runs") == {"day"}
 
@@ -167,6 +168,6 @@ def test_the_version_is_told(option: str) -> None:
 
 
 def test_no_arguments_are_answered_with_the_help_page() -> None:
-    done = replay()
+    done = replay_here()
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Usage: replay [OPTIONS] COMMAND [ARGS]...")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, replay, replay_ok
+from command import COMMAND, replay, replay_here, replay_ok
 
 from pipeline.report import find_report, list_reports, open_run, render, select
 
@@ -57,13 +57,13 @@ def test_a_report_can_be_read_by_programs(small_run: Path) -> None:
 
 
 def test_several_reports_have_only_one_format(small_run: Path) -> None:
-    done = replay("report", small_run, "--format", "csv")
+    done = replay_here("report", small_run, "--format", "csv")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--format csv prints one report: name it" in done.stderr
 
 
 def test_an_unknown_report_is_answered_with_the_nearest(small_run: Path) -> None:
-    done = replay("report", small_run, "polcy_comparison")
+    done = replay_here("report", small_run, "polcy_comparison")
     assert (done.returncode, done.stdout) == (2, "")
     assert "'polcy_comparison' (did you mean policy_comparison?): choose from" in done.stderr
     assert all(name in done.stderr for name in NAMES)
@@ -71,7 +71,8 @@ def test_an_unknown_report_is_answered_with_the_nearest(small_run: Path) -> None
 
 
 def test_sql_is_printed_as_a_table(small_run: Path) -> None:
-    assert replay_ok("sql", small_run, f"{COUNTS} order by 1") == TABLE
+    done = replay("sql", small_run, f"{COUNTS} order by 1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, TABLE, "")
 
 
 def test_sql_is_printed_as_csv_json_or_parquet(small_run: Path, tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_the_four_views_are_there(small_run: Path) -> None:
 def test_sql_that_is_wrong_or_does_more_than_read_is_one_line_and_exit_code_1(
     small_run: Path, query: str
 ) -> None:
-    done = replay("sql", small_run, query)
+    done = replay_here("sql", small_run, query)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("replay: ")
     assert done.stderr.count("\n") == 1
@@ -115,12 +116,12 @@ def test_sql_writes_no_file(small_run: Path, tmp_path: Path) -> None:
         f"copy (select 1) to '{target}'",
         f"explain analyze copy (select 1) to '{target}'",
     ):
-        assert replay("sql", small_run, query).returncode == 1
+        assert replay_here("sql", small_run, query).returncode == 1
         assert not target.exists()
 
 
 def test_a_type_that_a_format_does_not_have_is_one_line_and_exit_code_1(small_run: Path) -> None:
-    done = replay("sql", small_run, "select interval 1 day as i", "--format", "parquet")
+    done = replay_here("sql", small_run, "select interval 1 day as i", "--format", "parquet")
     assert done.returncode == 1
     assert done.stderr.startswith("replay: ")
     assert done.stderr.count("\n") == 1
@@ -147,7 +148,7 @@ def test_a_run_that_lost_a_table_says_so(small_run: Path, tmp_path: Path) -> Non
     broken = tmp_path / "broken"
     shutil.copytree(small_run, broken)
     shutil.rmtree(broken / "decisions")
-    done = replay("report", broken, "ttft")
+    done = replay_here("report", broken, "ttft")
     assert (done.returncode, done.stdout) == (1, "")
     assert f"replay: {broken}: the run can't be read" in done.stderr
     assert done.stderr.count("\n") == 1

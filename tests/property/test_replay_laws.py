@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from engine import Engine, EngineRun, link, random_settings, random_trace, replay_engine, seeded
+from engine import (
+    Engine,
+    EngineRun,
+    link,
+    random_settings,
+    random_trace,
+    replay_engine,
+    seeded,
+    share,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import Decision, OracleRun
@@ -230,10 +239,11 @@ def test_a_longer_wait_changes_no_match_where_queues_do_not_route(policy: str) -
     assert same == (policy != "cache_aware")
 
 
-def test_replays_side_by_side_in_threads_decide_as_alone() -> None:
+def test_replays_of_one_trace_side_by_side_in_threads_decide_as_alone() -> None:
     trace = random_trace(seeded(3), 3000, vocabulary=3)
     knobs = [random_settings(seeded(seed), len(trace)) for seed in range(8)]
     alone = [replay_engine(trace, **each) for each in knobs]
+    shared = share(link(trace))
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda each: replay_engine(trace, **each), knobs))
-    assert together == alone
+        together = pool.map(lambda each: replay_engine(trace, shared=shared, **each), knobs)
+        assert list(together) == alone

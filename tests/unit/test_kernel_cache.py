@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -116,39 +116,56 @@ def test_a_changed_constant_of_another_file_is_seen_by_the_next_run(tmp_path: Pa
     assert run() == [2500, 10]
 
 
-def _replay(trace: Path, run: Path, **variables: str) -> subprocess.Popen[str]:
-    arguments = [*COMMAND, str(trace), "-o", str(run), "--capacity-tokens", "6"]
-    pipe = subprocess.PIPE
+def _start(folder: Path, run: str, cache: Path) -> subprocess.Popen[str]:
+    arguments = [*COMMAND, "a.parquet", "-o", run, "--capacity-tokens", "6"]
+    variables, pipe = environment(REPLAY_CACHE_DIR=str(cache)), subprocess.PIPE
     return subprocess.Popen(
-        arguments, env=environment(**variables), stdout=pipe, stderr=pipe, text=True
+        arguments, cwd=folder, env=variables, stdout=pipe, stderr=pipe, text=True
     )
 
 
-def _finished(process: subprocess.Popen[str]) -> str:
+def _errors(process: subprocess.Popen[str]) -> str:
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     return errors
 
 
-def test_two_processes_on_an_empty_cache_both_come_out_right(tmp_path: Path) -> None:
-    trace, cache = write_tokens(tmp_path / "a.parquet", SMALL), str(tmp_path / "cache")
-    both = [_replay(trace, tmp_path / name, REPLAY_CACHE_DIR=cache) for name in ("one", "two")]
-    for process in both:
-        assert "Traceback" not in _finished(process)
-    assert _finished(_replay(trace, tmp_path / "warm", REPLAY_CACHE_DIR=cache)) == ""
-    runs = [parquet_bytes(tmp_path / name) for name in ("one", "two", "warm")]
+class Cold(NamedTuple):
+    """Replays that start side by side without compiled kernels; each writes the run of its name."""
+
+    folder: Path
+    replays: dict[str, subprocess.Popen[str]]
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cold]:
+    """Start two replays on one empty cache, and one that can't have any."""
+    folder = tmp_path_factory.mktemp("cold")
+    write_tokens(folder / "a.parquet", SMALL)
+    (folder / "file").touch()
+    caches = {"one": folder / "cache", "two": folder / "cache", "none": folder / "file" / "cache"}
+    replays = {run: _start(folder, run, cache) for run, cache in caches.items()}
+    yield Cold(folder, replays)
+    for process in replays.values():
+        process.kill()
+        process.communicate()
+
+
+def test_two_processes_on_an_empty_cache_both_come_out_right(cold: Cold) -> None:
+    for run in ("one", "two"):
+        assert "Traceback" not in _errors(cold.replays[run])
+    with _start(cold.folder, "warm", cold.folder / "cache") as process:
+        assert _errors(process) == ""
+    runs = [parquet_bytes(cold.folder / run) for run in ("one", "two", "warm")]
     assert len(runs[0]) == 9
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_an_unwritable_cache_costs_one_warning_and_no_run(tmp_path: Path) -> None:
-    trace, blocked = write_tokens(tmp_path / "a.parquet", SMALL), tmp_path / "file"
-    blocked.touch()
-    process = _replay(trace, tmp_path / "run", REPLAY_CACHE_DIR=str(blocked / "cache"))
-    errors = _finished(process)
-    assert (tmp_path / "run" / "run.json").is_file()
+def test_an_unwritable_cache_costs_one_warning_and_no_run(cold: Cold) -> None:
+    errors = _errors(cold.replays["none"])
     assert errors.count("replay: no writable folder for compiled kernels") == 1
     assert errors.count("\n") == 1, "nothing but the warning: it does not compile only once"
+    assert (cold.folder / "none" / "run.json").is_file()
 
 
 @pytest.fixture

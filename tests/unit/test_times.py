@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.errors import LogError
+from pipeline.errors import UsageError
 from pipeline.tokenize.times import Time, check_unit, read_times
 
 MOMENT_S = 1_772_359_200  # 2026-03-01T10:00:00Z
@@ -136,5 +136,5 @@ def test_the_last_second_of_year_9999_is_a_time() -> None:
 def test_an_unknown_unit_is_refused() -> None:
     check_unit(None)
     check_unit("us")
-    with pytest.raises(LogError, match="'minutes': give one of s, ms, us, ns"):
+    with pytest.raises(UsageError, match="'minutes': give one of s, ms, us, ns"):
         check_unit("minutes")
