@@ -183,7 +183,9 @@ class _Intake:
             return
         kind = self._time_kind or times.kind
         if times.kind != kind:
-            raise LogError(f"{log}: it has {times.kind}, the logs before it {kind}: no order")
+            raise LogError(
+                f"{log}: it has {times.kind}, the logs before it have {kind}: no common order"
+            )
         if self._time_kind and self._family and self._family.block_tokens:
             raise LogError(
                 f"{log}: every block trace numbers its own blocks, so two can't be joined:"

@@ -33,7 +33,7 @@ class FileTimes(NamedTuple):
     def kind(self) -> str:
         """What the times count from: only files of one kind can be put into one order."""
         if self.note == _NO_TIMES:
-            return self.note
+            return "no times"
         latest = max((us for us in self.arrival_us if us is not None), default=0)
         return "dates" if latest >= _EARLIEST_DATE_US else "relative times"
 
