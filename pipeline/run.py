@@ -55,25 +55,34 @@ def replay_trace(
         totals = _replay(trace, columns, folder, config, batch_requests, timings)
         timings["total_s"] = time.perf_counter() - began
         run = {
-            "format": FORMAT,
-            "schema_version": SCHEMA_VERSION,
-            "versions": {
-                "replay-pipeline": pipeline.__version__,
-                **{name: version(name) for name in ("numba", "numpy", "pyarrow")},
-            },
-            "trace": {
-                "path": str(_lasting(trace.path, trace_path).resolve()),
-                "fingerprint": fingerprint(columns),
-                "requests": len(columns.arrival_us),
-                **asdict(trace.metadata),
-            },
-            "config": {**asdict(config), "chosen_clock": _clock(config, columns)},
+            **_about(trace, _lasting(trace.path, trace_path), columns, config),
             "totals": {t.as_dict()["policy"]: t.as_dict() for t in totals},
             "timings": {name: round(seconds, 6) for name, seconds in timings.items()},
         }
         text = json.dumps(run, indent=2) + "\n"
         Path(folder, f"run.json{PARTIAL}").write_text(text, encoding="utf-8")
     return run
+
+
+def _about(
+    trace: TraceFile, path: Path, columns: TraceColumns, config: ReplayConfig
+) -> dict[str, Any]:
+    """Return what a run says of its making: format, versions, trace, configuration."""
+    return {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "versions": {
+            "replay-pipeline": pipeline.__version__,
+            **{name: version(name) for name in ("numba", "numpy", "pyarrow")},
+        },
+        "trace": {
+            "path": str(path.resolve()),
+            "fingerprint": fingerprint(columns),
+            "requests": len(columns.arrival_us),
+            **asdict(trace.metadata),
+        },
+        "config": {**asdict(config), "chosen_clock": _clock(config, columns)},
+    }
 
 
 def _lasting(read: Path, asked: Path) -> Path:

@@ -74,9 +74,9 @@ def _observe(fleet, prompt_tokens, clock, settings):
 
 
 @kernel
-def _serve(fleet, chosen, last, request, clock, settings, evictions, decision):
+def _serve(fleet, chosen, request, clock, settings, evictions, decision):
     """Insert the prompt on the chosen replica, queue its work and fill in the decision."""
-    replica = fleet.replicas[chosen]
+    replica, last = fleet.replicas[chosen], fleet.tree.last[request.seq]
     new_tokens = request.prompt_tokens - replica.matched_tokens
     overflow = replica.resident_tokens + new_tokens - settings.capacity_tokens
     resident = replica.resident_tokens
@@ -144,5 +144,5 @@ def replay_batch(fleet, batch, settings, decisions, choose):
         while len(evictions) - evicted < most:
             evictions = np.concatenate((evictions, np.empty_like(evictions)))
         rows = evictions[evicted:]
-        evicted += _serve(fleet, chosen, last, request, clock, settings, rows, decision)
+        evicted += _serve(fleet, chosen, request, clock, settings, rows, decision)
     return len(decisions), evictions[:evicted]
