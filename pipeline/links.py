@@ -112,7 +112,8 @@ def grown(array: NDArray, used: int, needed: int) -> NDArray:
 def _slot(keys, key):
     """Return the slot that holds `key`, or the free one where it belongs."""
     mask = np.uint64(len(keys) - 1)
-    slot = ((key * _MIX) >> np.uint64(20)) & mask
+    mixed = (key ^ (key >> np.uint64(32))) * _MIX  # both halves of the key reach the slot
+    slot = (mixed >> np.uint64(20)) & mask
     while keys[slot] != key and keys[slot] != _EMPTY:
         slot = (slot + np.uint64(1)) & mask
     return slot

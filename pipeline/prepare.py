@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -49,9 +50,10 @@ def _write_beside(trace: TraceFile, links: Path) -> bool:
         if error.errno not in _NOT_TO_BE_WRITTEN:
             raise
         return False
-    for stale in links.parent.glob(f"{trace.path.name}.links-*"):
-        if stale != links:
-            stale.unlink()
+    named = re.compile(re.escape(f"{trace.path.name}.links-") + "[0-9a-f]{16}")
+    for stale in links.parent.iterdir():
+        if stale != links and named.fullmatch(stale.name):
+            stale.unlink(missing_ok=True)
     return True
 
 
@@ -73,6 +75,8 @@ def write_links(trace: TraceFile, target: Path, *, keep_ids: bool = True) -> Non
 
 def drop_tokens(trace: TraceFile, target: Path) -> None:
     """Write a trace without its token or block ids; it replays to the same decisions."""
+    if target.exists() and target.samefile(trace.path):
+        raise TraceError(f"{target}: is the trace itself: name another file, its tokens would go")
     if not trace.linked:
         write_links(trace, target, keep_ids=False)
         return

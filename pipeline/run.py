@@ -22,7 +22,7 @@ from pipeline.lane import Lane
 from pipeline.prepare import ready_trace
 from pipeline.replay import find_policy
 from pipeline.replay.loop import Batch
-from pipeline.run_folder import FORMAT, read_run
+from pipeline.run_folder import FORMAT, foreign_names, read_run
 from pipeline.tables import SCHEMA_VERSION
 from pipeline.totals import Totals
 from pipeline.trace.checks import TraceColumns
@@ -99,6 +99,11 @@ def _check(target: Path, config: ReplayConfig, batch_requests: int) -> None:
         raise UsageError("a policy is named twice")
     if target.exists() and not read_run(target) and not _is_empty_folder(target):
         raise RunError(f"{target}: exists and is not a run folder: remove it, or name another")
+    foreign = foreign_names(target)
+    if foreign:
+        raise RunError(
+            f"{target}: holds {foreign[0]}, which is not of a run and would be lost: move it away"
+        )
 
 
 def _is_empty_folder(path: Path) -> bool:

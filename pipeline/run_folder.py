@@ -20,3 +20,16 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 def table_file(run: Path, table: str, policy: str) -> Path:
     """Return the place of one policy's rows of a table; "*" for all policies."""
     return run / table / f"policy={policy}" / "part-0.parquet"
+
+
+def foreign_names(folder: Path) -> list[str]:
+    """Return the paths in a folder, from there, that no run of ours writes."""
+    if not folder.is_dir():
+        return []
+    ours = {table_file(Path(), table, "*") for table in TABLES}
+    files = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    return sorted(
+        str(path)
+        for path in files
+        if path != Path("run.json") and not any(path.match(str(own)) for own in ours)
+    )
