@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pipeline
-from pipeline.config import ReplayConfig
+from pipeline.config import TICKS_PER_MS, ReplayConfig
 from pipeline.errors import RunError, UsageError
 from pipeline.files import PARTIAL, whole_folder
 from pipeline.lane import Lane
@@ -31,6 +31,7 @@ from pipeline.tree import build_tree, upcoming_requests
 
 DEFAULT_BATCH_REQUESTS = 65_536
 _TICKS_PER_US = 10
+_MOST_TICKS = 2**62
 
 
 def replay_trace(
@@ -51,6 +52,7 @@ def replay_trace(
         with _timed(timings, "link_s"):
             trace = stack.enter_context(ready_trace(trace_path))
             columns = trace.columns()
+        _check_times(config, columns)
         folder = stack.enter_context(whole_folder(target))
         totals = _replay(trace, columns, folder, config, batch_requests, timings)
         timings["total_s"] = time.perf_counter() - began
@@ -148,6 +150,19 @@ def _clock(config: ReplayConfig, columns: TraceColumns) -> str:
     """Return the clock of a run: as asked, else timestamps where the arrivals differ."""
     differ = columns.arrival_us[0] < columns.arrival_us[-1]
     return config.clock.clock or ("timestamps" if differ else "arrivals")
+
+
+def _check_times(config: ReplayConfig, columns: TraceColumns) -> None:
+    """Raise UsageError if times of this run could pass what 64 bits hold."""
+    span_us = int(columns.arrival_us[-1]) - int(columns.arrival_us[0])
+    clock = max(span_us * _TICKS_PER_US, len(columns.arrival_us) * config.clock.decay_ticks)
+    dearest = max(config.cost.prefill_ms_per_token, config.cost.lookup_ms_per_token)
+    work = int(columns.prompt_tokens.sum(dtype=np.uint64)) * int(dearest * TICKS_PER_MS + 1)
+    if clock + work >= _MOST_TICKS:
+        raise UsageError(
+            "the trace's time span, or costs and decay times its requests, pass what 64 bits of"
+            " 0.0001 ms hold: give smaller ones"
+        )
 
 
 def _clock_ticks(config: ReplayConfig, columns: TraceColumns) -> NDArray[np.int64]:

@@ -29,6 +29,9 @@ class Column(NamedTuple):
     nullable: bool = False
 
 
+EARLIEST_US, LATEST_US = -62_135_596_800_000_000, 253_402_300_799_000_000
+"""The years 1 to 9999: other dates can't be printed, and come from a wrong unit."""
+
 ARRIVAL_TYPE = pa.timestamp("us", tz="UTC")
 SEQUENCE_COLUMNS = (
     Column(

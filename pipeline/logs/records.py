@@ -70,5 +70,7 @@ def whole_number(value: object, name: str, *, at_most: int = 2**32 - 1) -> int |
 
 
 def text_or_none(value: object) -> str | None:
-    """Return an id as text; numbers are ids too."""
-    return None if value is None or isinstance(value, dict | list | bool) else str(value)
+    """Return an id as text; numbers are ids too, half a surrogate pair is U+FFFD."""
+    if value is None or isinstance(value, dict | list | bool):
+        return None
+    return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

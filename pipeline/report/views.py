@@ -2,6 +2,7 @@
 
 import glob
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -45,9 +46,20 @@ def select(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     try:
         if not _only_reads(connection, sql):
             raise QueryError("give one select statement: a run is only read, never changed")
-        return connection.sql(sql).to_arrow_table()
+        return _interruptible(connection, sql)
     except duckdb.Error as error:
         raise QueryError(_one_line(error)) from None
+
+
+def _interruptible(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """Run a statement beside the main thread, which signals reach, and end it with that thread."""
+    with ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(lambda: connection.sql(sql).to_arrow_table())
+        try:
+            return rows.result()
+        except BaseException:
+            connection.interrupt()
+            raise
 
 
 def _only_reads(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:

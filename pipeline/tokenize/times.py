@@ -1,15 +1,15 @@
 """The times of one log file, as microseconds since 1970-01-01."""
 
-import math
 from datetime import UTC, datetime
 from statistics import median_low
 from typing import NamedTuple
 
 from pipeline.errors import UsageError
+from pipeline.tables import LATEST_US
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _FROM = (("ns", 1e17), ("us", 1e14), ("ms", 1e11), ("s", 1e8))
-_LATEST_US = 253_402_300_799_000_000  # the end of year 9999
+_LARGEST = 1e19  # nothing that a clock shows in ns is larger
 
 _NO_TIMES = "no times: file order"
 _EARLIEST_DATE_US = 10**14  # in March 1973
@@ -47,7 +47,7 @@ def read_times(times: list[Time], unit: str | None) -> FileTimes:
     """
     if all(time is None for time in times):
         return FileTimes([0] * len(times), {}, _NO_TIMES)
-    numbers = [abs(t) for t in times if isinstance(t, int | float) and math.isfinite(t)]
+    numbers = [abs(t) for t in times if isinstance(t, int | float) and abs(t) < _LARGEST]
     shown = None if unit or not numbers else _shown(median_low(numbers))
     arrival_us: list[int | None] = []
     reasons: dict[int, str] = {}
@@ -71,7 +71,7 @@ def _microseconds(time: Time, unit: str | None, shown: str | None) -> int:
         raise ValueError("it has no time, but other lines have one")
     if isinstance(time, str):
         return _checked(_iso_microseconds(time), time)
-    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
+    if isinstance(time, bool) or not isinstance(time, int | float) or not abs(time) < _LARGEST:
         raise ValueError("its time is neither a number nor a date")
     if unit is None and _shown(abs(time)) != shown:
         raise ValueError(
@@ -95,7 +95,7 @@ def _iso_microseconds(text: str) -> int:
 
 
 def _checked(arrival_us: int, time: Time) -> int:
-    if not 0 <= arrival_us <= _LATEST_US:
+    if not 0 <= arrival_us <= LATEST_US:
         raise ValueError(f"its time {time} is before 1970 or after year 9999 in this unit")
     return arrival_us
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import TraceError
+from pipeline.tables import EARLIEST_US, LATEST_US
 
 
 class TraceColumns(NamedTuple):
@@ -26,7 +27,11 @@ class TraceColumns(NamedTuple):
 
 
 def check_order(path: str, arrival_us: NDArray[np.int64]) -> None:
-    """Raise TraceError unless arrivals never go backwards."""
+    """Raise TraceError unless arrivals are dates and never go backwards."""
+    wrong = (arrival_us < EARLIEST_US) | (arrival_us > LATEST_US)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise TraceError(f"{path}: row {row}: its arrival is beyond year 9999: check its unit")
     steps = np.diff(arrival_us)
     if (steps < 0).any():
         row = int(np.argmax(steps < 0)) + 1
@@ -62,6 +67,12 @@ def check_links(path: str, columns: TraceColumns, namespaces: NDArray[np.int64])
     _refuse(path, other, "prefix_seq", link, "names a request with another first token")
     other = linked & (namespaces != namespaces[earlier])
     _refuse(path, other, "prefix_seq", link, "names a request of another namespace")
+    unlinked = np.flatnonzero(~linked & (length > 0))
+    heads = np.stack([columns.first_token_id[unlinked], namespaces[unlinked].astype(np.uint64)])
+    _, firsts = np.unique(heads, axis=1, return_index=True)
+    other = np.zeros(len(length), np.bool_)
+    other[np.delete(unlinked, firsts)] = True
+    _refuse(path, other, "prefix_tokens", shared, "is less than an earlier request shares with it")
 
 
 def _refuse(

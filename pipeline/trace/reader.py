@@ -39,6 +39,7 @@ class TraceFile:
     rows: int
     names: frozenset[str]
     metadata: TraceMetadata
+    identity: tuple[int, ...]
 
     @classmethod
     def open(cls, path: Path) -> "TraceFile":
@@ -46,7 +47,8 @@ class TraceFile:
         with _parquet(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
         names = frozenset(schema.names) & _COLUMNS.keys()
-        trace = cls(path, rows, names, TraceMetadata.of_parquet(schema.metadata))
+        metadata = TraceMetadata.of_parquet(schema.metadata)
+        trace = cls(path, rows, names, metadata, _identity(path))
         if not trace.linked and trace.ids is None:
             missing = [n for n in _REQUIRED if n not in names]
             raise TraceError(
@@ -76,7 +78,7 @@ class TraceFile:
         """
         names = [n for n in columns if n in self.names]
         done = 0
-        with _parquet(self.path) as file:
+        with self._reopened() as file:
             for batch in file.iter_batches(batch_size=rows, columns=names):
                 arrays = [self._column(batch, name, done) for name in names]
                 done += len(batch)
@@ -84,7 +86,7 @@ class TraceFile:
 
     def rows_of_ids(self, ids: int) -> int:
         """Return how many rows hold about that many token or block ids, at least 1."""
-        with _parquet(self.path) as file:
+        with self._reopened() as file:
             footer = file.metadata
             paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
             leaf = [i for i, path in enumerate(paths) if path.startswith(f"{self.ids}.")]
@@ -116,13 +118,20 @@ class TraceFile:
         check_links(str(self.path), columns, whole["namespace"])
         return columns
 
+    def _reopened(self) -> pq.ParquetFile:
+        """Open the file again; TraceError if it is another one by now."""
+        if self.path.exists() and _identity(self.path) != self.identity:
+            raise TraceError(f"{self.path}: it was replaced while it was read: start again")
+        return _parquet(self.path)
+
     def _column(self, batch: pa.RecordBatch, name: str, first_row: int) -> pa.Array:
         contract, array = _COLUMNS[name], batch.column(name)
         if array.null_count and not contract.nullable:
             row = first_row + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
             raise TraceError(f"{self.path}: row {row}: {name} is null")
         try:
-            cast = array.cast(contract.type, safe=contract.type != ARRIVAL_TYPE)
+            finer = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
+            cast = array.cast(contract.type, safe=not finer)
         except pa.ArrowInvalid as error:
             raise TraceError(
                 f"{self.path}: rows {first_row} to {first_row + len(batch) - 1}:"
@@ -145,6 +154,11 @@ def fingerprint(columns: TraceColumns) -> str:
 def carried_names() -> list[str]:
     """Return the columns that go from a trace into its decisions unread."""
     return ["request_id", "arrival", *(c.name for c in CARRIED_COLUMNS)]
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _parquet(path: Path) -> pq.ParquetFile:
