@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +32,24 @@ _COLUMNS = {column.name: column for column in TRACE}
 class TraceFile:
     """A Parquet file that holds a trace.
 
-    `names` are the columns of the contract that it has.
+    `names` are the columns of the contract that it has. The file stays open, so that every pass
+    reads the same one even if its name is given to another meanwhile.
     """
 
     path: Path
     rows: int
     names: frozenset[str]
     metadata: TraceMetadata
-    identity: tuple[int, ...]
+    file: pq.ParquetFile = field(repr=False, compare=False)
 
     @classmethod
     def open(cls, path: Path) -> "TraceFile":
         """Open a trace; TraceError if it is missing, damaged, empty, or something else."""
-        with _parquet(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
+        file = _parquet(path)
+        schema, rows = file.schema_arrow, file.metadata.num_rows
         names = frozenset(schema.names) & _COLUMNS.keys()
         metadata = TraceMetadata.of_parquet(schema.metadata)
-        trace = cls(path, rows, names, metadata, _identity(path))
+        trace = cls(path, rows, names, metadata, file)
         if not trace.linked and trace.ids is None:
             missing = [n for n in _REQUIRED if n not in names]
             raise TraceError(
@@ -78,23 +79,21 @@ class TraceFile:
         """
         names = [n for n in columns if n in self.names]
         done = 0
-        with self._reopened() as file:
-            for batch in file.iter_batches(batch_size=rows, columns=names):
-                arrays = [self._column(batch, name, done) for name in names]
-                done += len(batch)
-                yield pa.Table.from_arrays(arrays, names=names)
+        for batch in self.file.iter_batches(batch_size=rows, columns=names):
+            arrays = [self._column(batch, name, done) for name in names]
+            done += len(batch)
+            yield pa.Table.from_arrays(arrays, names=names)
 
     def rows_of_ids(self, ids: int) -> int:
         """Return how many rows hold about that many token or block ids, at least 1."""
-        with self._reopened() as file:
-            footer = file.metadata
-            paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
-            leaf = [i for i, path in enumerate(paths) if path.startswith(f"{self.ids}.")]
-            values = sum(
-                footer.row_group(g).column(i).num_values
-                for g in range(footer.num_row_groups)
-                for i in leaf
-            )
+        footer = self.file.metadata
+        paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
+        leaf = [i for i, path in enumerate(paths) if path.startswith(f"{self.ids}.")]
+        values = sum(
+            footer.row_group(g).column(i).num_values
+            for g in range(footer.num_row_groups)
+            for i in leaf
+        )
         return max(1, ids * self.rows // max(int(values), self.rows))
 
     def columns(self) -> TraceColumns:
@@ -117,12 +116,6 @@ class TraceFile:
         check_order(str(self.path), columns.arrival_us)
         check_links(str(self.path), columns, whole["namespace"])
         return columns
-
-    def _reopened(self) -> pq.ParquetFile:
-        """Open the file again; TraceError if it is another one by now."""
-        if self.path.exists() and _identity(self.path) != self.identity:
-            raise TraceError(f"{self.path}: it was replaced while it was read: start again")
-        return _parquet(self.path)
 
     def _column(self, batch: pa.RecordBatch, name: str, first_row: int) -> pa.Array:
         contract, array = _COLUMNS[name], batch.column(name)
@@ -154,11 +147,6 @@ def fingerprint(columns: TraceColumns) -> str:
 def carried_names() -> list[str]:
     """Return the columns that go from a trace into its decisions unread."""
     return ["request_id", "arrival", *(c.name for c in CARRIED_COLUMNS)]
-
-
-def _identity(path: Path) -> tuple[int, ...]:
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _parquet(path: Path) -> pq.ParquetFile:
