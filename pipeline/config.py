@@ -8,6 +8,7 @@ from pipeline.errors import UsageError
 TICKS_PER_MS = 10_000
 """Time is kept in ticks of 0.0001 ms, the reference's rounding, so that ties are exact."""
 
+DEFAULT_BATCH_REQUESTS = 65_536
 MAX_REPLICAS = 4096
 CLOCKS = ("arrivals", "timestamps")
 

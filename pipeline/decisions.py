@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipeline.files import PARTIAL
 from pipeline.replay.cost import CENTS_PER_MS, TICKS_PER_MS
 from pipeline.replay.loop import SERVED
+from pipeline.replay.tokens import token_split
 from pipeline.run_folder import TABLES, table_file
 from pipeline.tables import DECISIONS, EVICTIONS, OUTCOMES, REPLICAS, schema
 from pipeline.trace.writer import conform, open_parquet
@@ -65,16 +66,10 @@ def _decision_columns(
     """Return the columns of tables.DECISIONS that the trace does not carry."""
     rejected = decisions["outcome"] != SERVED
     outcomes = pa.DictionaryArray.from_arrays(decisions["outcome"], pa.array(OUTCOMES))
-    matched, best = decisions["matched_tokens"], decisions["best_matched_tokens"]
-    ever = decisions["ever_tokens"]
     served = {
         "replica_id": decisions["replica_id"],
-        "matched_tokens": matched,
-        "computed_tokens": prompt_tokens - matched,
-        "cold_tokens": prompt_tokens - ever,
-        "evicted_tokens_missed": ever - best,
-        "elsewhere_tokens": best - matched,
-        "best_matched_tokens": best,
+        **token_split(prompt_tokens, decisions),
+        "best_matched_tokens": decisions["best_matched_tokens"],
         "queue_wait_ms": decisions["queue_ticks"] / TICKS_PER_MS,
         "exec_ms": decisions["exec_ticks"] / TICKS_PER_MS,
         "ttft_ms": decisions["ttft_cents"] / CENTS_PER_MS,

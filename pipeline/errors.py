@@ -1,5 +1,8 @@
 """Errors that a user can act on: one class a stage, each saying when it is raised."""
 
+import difflib
+from collections.abc import Collection
+
 
 class ReplayError(Exception):
     """Base of every error the library raises on purpose; its text says what to do."""
@@ -27,3 +30,10 @@ class RunError(ReplayError):
 
 class QueryError(ReplayError):
     """A report's SQL, or the user's own, could not be run."""
+
+
+def unknown(kind: str, name: str, known: Collection[str]) -> UsageError:
+    """Return the error for a name that is none of the known ones; it proposes the nearest."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return UsageError(f"unknown {kind} {name!r}{hint}: choose from {', '.join(known)}")

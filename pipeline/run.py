@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pipeline
-from pipeline.config import TICKS_PER_MS, ReplayConfig
+from pipeline.config import DEFAULT_BATCH_REQUESTS, TICKS_PER_MS, ReplayConfig
 from pipeline.errors import RunError, UsageError
 from pipeline.files import PARTIAL, whole_folder
 from pipeline.lane import Lane
@@ -29,7 +29,6 @@ from pipeline.trace.checks import TraceColumns
 from pipeline.trace.reader import TraceFile, carried_names, fingerprint
 from pipeline.tree import build_tree, upcoming_requests
 
-DEFAULT_BATCH_REQUESTS = 65_536
 _TICKS_PER_US = 10
 _MOST_TICKS = 2**62
 
@@ -58,7 +57,7 @@ def replay_trace(
         timings["total_s"] = time.perf_counter() - began
         run = {
             **_about(trace, _lasting(trace.path, trace_path), columns, config),
-            "totals": {t.as_dict()["policy"]: t.as_dict() for t in totals},
+            "totals": {t.policy: t.as_dict() for t in totals},
             "timings": {name: round(seconds, 6) for name, seconds in timings.items()},
         }
         text = json.dumps(run, indent=2) + "\n"

@@ -8,14 +8,23 @@ from numpy.typing import NDArray
 
 from pipeline.replay.cost import CENTS_PER_MS
 from pipeline.replay.loop import SERVED
+from pipeline.replay.tokens import token_split
 from pipeline.tables import OUTCOMES
+
+_TOKENS = (
+    "prompt_tokens",
+    "matched_tokens",
+    "cold_tokens",
+    "evicted_tokens_missed",
+    "elsewhere_tokens",
+)
 
 
 class Totals:
     """Adds up decisions as they come."""
 
     def __init__(self, policy: str, replicas: int) -> None:
-        self._policy = policy
+        self.policy = policy
         self._outcomes: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
         self._ttft_cents = 0
@@ -27,18 +36,11 @@ class Totals:
         counts = np.bincount(decisions["outcome"], minlength=len(OUTCOMES))
         self._outcomes.update(dict(zip(OUTCOMES, counts.tolist(), strict=True)))
         served = decisions["outcome"] == SERVED
-        rows, prompts = decisions[served], prompt_tokens[served].astype(np.int64)
-        ever, best = rows["ever_tokens"], rows["best_matched_tokens"]
-        sums = {
-            "prompt_tokens": prompts,
-            "matched_tokens": rows["matched_tokens"],
-            "cold_tokens": prompts - ever,
-            "evicted_tokens_missed": ever - best,
-            "elsewhere_tokens": best - rows["matched_tokens"],
-        }
-        self._tokens.update({name: int(values.sum()) for name, values in sums.items()})
+        rows, prompts = decisions[served], prompt_tokens[served]
+        split = {"prompt_tokens": prompts, **token_split(prompts, rows)}
+        self._tokens.update({name: int(split[name].sum(dtype=np.int64)) for name in _TOKENS})
         self._ttft_cents += int(rows["ttft_cents"].sum())
-        self._max_ttft_cents = max(self._max_ttft_cents, *rows["ttft_cents"].tolist(), 0)
+        self._max_ttft_cents = int(rows["ttft_cents"].max(initial=self._max_ttft_cents))
         replica = rows["replica_id"]
         np.add.at(self._loads[:, 0], replica, 1)
         self._loads[replica, 1] = rows["resident_tokens"]  # the last of a replica stays
@@ -50,7 +52,7 @@ class Totals:
         mean = self._ttft_cents / CENTS_PER_MS / served if served else None
         requests = self._loads[:, 0]
         return {
-            "policy": self._policy,
+            "policy": self.policy,
             "total_requests": self._outcomes.total(),
             "rejected": {k: n for k, n in self._outcomes.items() if k != "served"},
             "cache_hit_ratio": round(self._tokens["matched_tokens"] / prompt, 4)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pipeline.replay.cost import TICKS_PER_MS
 from pipeline.replay.loop import SERVED
+from pipeline.replay.tokens import token_split
 
 _MOST_WINDOWS = 100
 _LENGTHS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400)
@@ -37,11 +38,16 @@ class ReplicaWindows:
         """Add a batch of loop.DECISION rows, the next in order of seq."""
         served = decisions["outcome"] == SERVED
         arrival_us = self._arrival_us[first_seq : first_seq + len(decisions)][served]
-        rows, prompts = decisions[served], prompt_tokens[served].astype(np.int64)
+        rows, prompts = decisions[served], prompt_tokens[served]
         place = (arrival_us // self.length_us - self._first, rows["replica_id"])
-        added = (1, prompts, rows["matched_tokens"], prompts - rows["matched_tokens"])
-        for name, values in zip(_SUMS, (*added, rows["evicted_tokens"]), strict=True):
-            np.add.at(self._sums[name], place, values)
+        added = {
+            "requests": 1,
+            "prompt_tokens": prompts,
+            "evicted_tokens": rows["evicted_tokens"],
+            **token_split(prompts, rows),
+        }
+        for name, sums in self._sums.items():
+            np.add.at(sums, place, added[name])
         np.maximum.at(self._max_queue, place, rows["queue_ticks"])
         self._resident[place] = rows["resident_tokens"]  # numpy keeps the last of equal places
 

@@ -9,7 +9,15 @@ import click
 
 import pipeline
 from pipeline.cli.group import ReplayGroup, run_command
-from pipeline.cli.options import PATH, fleet_options, note, progress_bar, replay_config
+from pipeline.cli.options import (
+    PATH,
+    fleet_options,
+    note,
+    progress_bar,
+    replay_config,
+    rows_format,
+)
+from pipeline.config import DEFAULT_BATCH_REQUESTS
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100}
 
@@ -32,7 +40,7 @@ def cli() -> None:
 @click.option("-o", "--output", type=PATH, metavar="RUN",
               help="Run folder to write.  [default: runs/NAME OF THE TRACE]")  # fmt: skip
 @fleet_options
-@click.option("--batch-requests", type=int, default=65_536,
+@click.option("--batch-requests", type=int, default=DEFAULT_BATCH_REQUESTS,
               help="Requests replayed and written at a time.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               help="How the comparison is printed.")  # fmt: skip
@@ -125,8 +133,7 @@ def drop_tokens(trace: Path, output: Path) -> None:
 @cli.command()
 @click.argument("run_folder", metavar="RUN", type=PATH)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]),
-              default="table", help="How rows are printed.")  # fmt: skip
+@rows_format
 def report(run_folder: Path, names: tuple[str, ...], form: str) -> None:
     """Print reports on RUN: all of them, or those named.
 
@@ -147,8 +154,7 @@ def report(run_folder: Path, names: tuple[str, ...], form: str) -> None:
 @cli.command()
 @click.argument("run_folder", metavar="RUN", type=PATH)
 @click.argument("query", metavar="SQL")
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]),
-              default="table", help="How rows are printed.")  # fmt: skip
+@rows_format
 def sql(run_folder: Path, query: str, form: str) -> None:
     """Run one SQL statement over the tables of RUN.
 

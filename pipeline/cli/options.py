@@ -14,6 +14,14 @@ Command = Callable[..., Any]
 PATH = click.Path(path_type=Path)
 DEFAULTS = ReplayConfig()
 
+rows_format = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json", "parquet"]),
+    default="table",
+    help="How rows are printed.",
+)
+
 
 def fleet_options(command: Command) -> Command:
     """Add the options that make a ReplayConfig."""

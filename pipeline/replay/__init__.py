@@ -7,6 +7,7 @@ eviction   the queue of leaves, least recent first
 cache      look up, touch, split, evict, insert
 policies   routing rules, and the table that lists them
 loop       the one loop
+tokens     what became of each prompt's tokens
 replayer   Replayer: one policy's replay, batch after batch
 """
 

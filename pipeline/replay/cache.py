@@ -4,7 +4,14 @@ import numpy as np
 
 from pipeline.kernel import NONE, kernel, trailing_zeros
 from pipeline.replay.edges import edge_over, free_edge, new_edge, register, unregister
-from pipeline.replay.eviction import enqueue, next_victim, recency
+from pipeline.replay.eviction import (
+    enqueue,
+    insertion_touch,
+    look_up_touch,
+    next_victim,
+    recency,
+    touched_by,
+)
 from pipeline.tree import next_below
 
 EVICTION = np.dtype(
@@ -20,8 +27,8 @@ EVICTION = np.dtype(
 
 
 @kernel
-def look_up(fleet, last, touch, refreshes):
-    """Find what every replica holds of the path that ends at node `last`, in one walk up it.
+def look_up(fleet, last, seq, refreshes):
+    """Find what every replica holds of request `seq`, whose path ends at `last`, in one walk up.
 
     A node's ancestors are resident wherever it is: the first node on the way up that a replica
     holds is its match. Returns the tokens of the path that any replica ever held.
@@ -43,7 +50,7 @@ def look_up(fleet, last, touch, refreshes):
                 fleet.missing[replica] = below
                 fresh &= fresh - np.uint64(1)
         if refreshes:
-            fleet.touched[node] = touch
+            fleet.touched[node] = look_up_touch(seq)
         below = node
         node = fleet.tree.parent[node]
     for replica in range(len(fleet.match)):
@@ -53,10 +60,11 @@ def look_up(fleet, last, touch, refreshes):
 
 
 @kernel
-def touch_match(fleet, replica, touch):
+def touch_match(fleet, replica, seq):
     """Touch what the look-up reached on one replica, the edge that is matched in part whole."""
     if fleet.match[replica] > 0:
-        _touch_up(fleet, edge_over(fleet, replica, fleet.match[replica]), touch)
+        edge = edge_over(fleet, replica, fleet.match[replica])
+        _touch_up(fleet, edge, look_up_touch(seq))
 
 
 @kernel
@@ -67,8 +75,8 @@ def _touch_up(fleet, edge, touch):
 
 
 @kernel
-def insert(fleet, replica, last, touch, overflow, evictions):
-    """Insert the path that ends at `last`, after its look-up, evicting at least `overflow` tokens.
+def insert(fleet, replica, last, seq, overflow, evictions):
+    """Insert request `seq`, whose path ends at `last`, evicting at least `overflow` tokens.
 
     Returns how many leaves were evicted; each takes a row of `evictions`. The matched path is
     touched before anything is evicted, so it is the last that could be, and a prompt that fits
@@ -80,14 +88,14 @@ def insert(fleet, replica, last, touch, overflow, evictions):
         edge = edge_over(fleet, replica, match)
         if fleet.edges[edge].tail != match:
             edge = _split(fleet, replica, edge, match)
-        if recency(fleet, edge) < touch - 1:
-            _touch_up(fleet, edge, touch)
+        if recency(fleet, edge) < look_up_touch(seq):
+            _touch_up(fleet, edge, insertion_touch(seq))
     freed, evicted = 0, 0
     if match != last:
         while freed < overflow:
-            freed += _evict(fleet, replica, touch // 2, evictions[evicted])
+            freed += _evict(fleet, replica, seq, evictions[evicted])
             evicted += 1
-        _attach(fleet, replica, edge, last, touch)
+        _attach(fleet, replica, edge, last, insertion_touch(seq))
     return evicted
 
 
@@ -97,7 +105,7 @@ def _split(fleet, replica, edge, at):
 
     Both parts keep the recency that the edge has.
     """
-    parent, edges, replicas = fleet.tree.parent, fleet.edges, len(fleet.replicas)
+    parent, edges = fleet.tree.parent, fleet.edges
     last_touch = recency(fleet, edge)
     lower = edges[edge]
     below = lower.tail
@@ -108,8 +116,8 @@ def _split(fleet, replica, edge, at):
     upper.head, upper.tail, upper.parent = lower.head, at, lower.parent
     upper.children, upper.recency, upper.queued = 1, last_touch, 0
     lower.head, lower.parent, lower.recency = below, number, last_touch
-    register(fleet.slot_keys, fleet.slot_edges, upper.head * replicas + replica, number)
-    register(fleet.slot_keys, fleet.slot_edges, below * replicas + replica, edge)
+    register(fleet, replica, upper.head, number)
+    register(fleet, replica, below, edge)
     return number
 
 
@@ -123,8 +131,7 @@ def _attach(fleet, replica, above, last, touch):
     leaf.children, leaf.recency = 0, touch
     if above != NONE:
         fleet.edges[above].children += 1
-    key = head * len(fleet.replicas) + replica
-    register(fleet.slot_keys, fleet.slot_edges, key, number)
+    register(fleet, replica, head, number)
     enqueue(fleet, replica, number)
     word, bit = replica // 64, np.uint64(1) << np.uint64(replica % 64)
     node = last
@@ -147,7 +154,7 @@ def _evict(fleet, replica, seq, row):
     tokens = fleet.tree.end[victim.tail] - start
     row.seq, row.replica_id = seq, replica
     row.evicted_tokens, row.start_tokens = tokens, start
-    row.last_used_seq = recency(fleet, number) // 2
+    row.last_used_seq = touched_by(recency(fleet, number))
     row.asked_again_seq = next_below(fleet.upcoming, victim.head)
     word, bit = replica // 64, np.uint64(1) << np.uint64(replica % 64)
     node = victim.tail
@@ -156,8 +163,7 @@ def _evict(fleet, replica, seq, row):
         if node == victim.head:
             break
         node = fleet.tree.parent[node]
-    key = victim.head * len(fleet.replicas) + replica
-    unregister(fleet.slot_keys, fleet.slot_edges, key)
+    unregister(fleet, replica, victim.head)
     if victim.parent != NONE:
         above = fleet.edges[victim.parent]
         above.children -= 1

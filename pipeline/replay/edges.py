@@ -5,7 +5,7 @@ from pipeline.kernel import NONE, kernel
 
 @kernel
 def new_edge(fleet):
-    """Take an edge from the pool, which `Replay` keeps large enough."""
+    """Take an edge from the pool, which `Replayer` keeps large enough."""
     pool = fleet.pool
     if pool[1] == NONE:
         pool[0] += 1
@@ -39,18 +39,29 @@ def _slot(keys, key):
 
 
 @kernel
-def register(keys, edges, key, edge):
-    """Let `key` = head node * replicas + replica find `edge`."""
+def _key(fleet, replica, node):
+    return node * len(fleet.replicas) + replica
+
+
+@kernel
+def _put(keys, edges, key, edge):
     slot = _slot(keys, key)
     keys[slot] = key
     edges[slot] = edge
 
 
 @kernel
-def unregister(keys, edges, key):
-    """Forget `key`, moving up the entries that had to step over it."""
+def register(fleet, replica, head, edge):
+    """Let the edge of a replica be found by its head node."""
+    _put(fleet.slot_keys, fleet.slot_edges, _key(fleet, replica, head), edge)
+
+
+@kernel
+def unregister(fleet, replica, head):
+    """Forget the edge with that head node, moving up the entries that had to step over it."""
+    keys, edges = fleet.slot_keys, fleet.slot_edges
     mask = len(keys) - 1
-    gap = _slot(keys, key)
+    gap = _slot(keys, _key(fleet, replica, head))
     slot = (gap + 1) & mask
     while keys[slot] != NONE:
         if (slot - _home(keys, keys[slot])) & mask >= (slot - gap) & mask:
@@ -63,9 +74,8 @@ def unregister(keys, edges, key):
 @kernel
 def edge_over(fleet, replica, node):
     """Return the edge of a replica that covers a resident node."""
-    replicas = len(fleet.replicas)
     while True:
-        slot = _slot(fleet.slot_keys, node * replicas + replica)
+        slot = _slot(fleet.slot_keys, _key(fleet, replica, node))
         if fleet.slot_keys[slot] != NONE:
             return fleet.slot_edges[slot]
         node = fleet.tree.parent[node]
@@ -76,4 +86,4 @@ def reregister(keys, edges, new_keys, new_edges):
     """Copy all entries of a table into a larger one."""
     for slot in range(len(keys)):
         if keys[slot] != NONE:
-            register(new_keys, new_edges, keys[slot], edges[slot])
+            _put(new_keys, new_edges, keys[slot], edges[slot])

@@ -8,6 +8,24 @@ from pipeline.kernel import NONE, kernel
 
 
 @kernel
+def look_up_touch(seq):
+    """Return the number of the touch that a request's look-up makes."""
+    return 2 * seq
+
+
+@kernel
+def insertion_touch(seq):
+    """Return the number of the touch that a request's insertion makes, just after its look-up."""
+    return 2 * seq + 1
+
+
+@kernel
+def touched_by(touch):
+    """Return the request that made a touch."""
+    return touch // 2
+
+
+@kernel
 def recency(fleet, edge):
     """Return the number of the edge's last touch: its own, or of its head on all replicas.
 

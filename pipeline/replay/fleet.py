@@ -47,7 +47,7 @@ class Fleet(NamedTuple):
     resident    uint64[nodes, W]  bit r: the node is on replica r
     ever        bool[nodes]       the node was on some replica once
     touched     int64[nodes]      last look-up that touched the node wherever it was resident.
-                                  Touches are numbered: 2 * seq a look-up, 2 * seq + 1 an insertion
+                                  Touches are numbered in order, see eviction.look_up_touch
     replicas    REPLICA[N]
     match       int32[N]          deepest node of the request at hand that replica r holds
     missing     int32[N]          the node below it on the request's path

@@ -58,7 +58,7 @@ class Batch(NamedTuple):
 
 @kernel
 def _observe(fleet, prompt_tokens, clock, settings):
-    """Fill in each replica's queue, match and cost for a request; return best and ever match."""
+    """Fill in each replica's queue, match and cost for a request; return the longest match."""
     cold = exec_ticks(prompt_tokens, 0, settings)
     best = 0
     for r in range(len(fleet.replicas)):
@@ -80,7 +80,7 @@ def _serve(fleet, chosen, request, clock, settings, evictions, decision):
     new_tokens = request.prompt_tokens - replica.matched_tokens
     overflow = replica.resident_tokens + new_tokens - settings.capacity_tokens
     resident = replica.resident_tokens
-    evicted = insert(fleet, chosen, last, 2 * request.seq + 1, overflow, evictions)
+    evicted = insert(fleet, chosen, last, request.seq, overflow, evictions)
     replica.free_at_ticks = max(replica.free_at_ticks, clock) + replica.exec_ticks
     replica.requests += 1
     decision.outcome, decision.replica_id = SERVED, chosen
@@ -129,13 +129,13 @@ def replay_batch(fleet, batch, settings, decisions, choose):
             continue
         request.seq, request.prompt_tokens = seq, batch.prompt_tokens[i]
         request.first_token_id = batch.first_token_id[i]
-        decision.ever_tokens = look_up(fleet, last, 2 * seq, settings.probes_touch)
+        decision.ever_tokens = look_up(fleet, last, seq, settings.probes_touch)
         decision.best_matched_tokens = _observe(fleet, request.prompt_tokens, clock, settings)
         chosen = choose(request, fleet.replicas, fleet.memory)
         if not 0 <= chosen < len(fleet.replicas):
             return i, evictions[:evicted]
         if settings.match_touches:
-            touch_match(fleet, chosen, 2 * seq)
+            touch_match(fleet, chosen, seq)
         if request.prompt_tokens > settings.capacity_tokens:
             decision.outcome = TOO_LONG
             continue

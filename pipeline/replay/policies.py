@@ -5,7 +5,6 @@ returns the number of the replica it chooses. `memory` is 8 integers, 0 at the s
 the policy itself changes. Ties are broken in the open.
 """
 
-import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import numba
 import numpy as np
 from numba import types
 
-from pipeline.errors import UsageError
+from pipeline.errors import unknown
 from pipeline.kernel import kernel
 from pipeline.replay.fleet import REPLICA, REQUEST
 
@@ -73,7 +72,5 @@ POLICIES = {
 def find_policy(name: str) -> Policy:
     """Return the policy of that name; UsageError, with the nearest name, if there is none."""
     if name not in POLICIES:
-        near = difflib.get_close_matches(name, POLICIES, n=1, cutoff=0.4)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise UsageError(f"unknown policy {name!r}{hint}: choose from {', '.join(POLICIES)}")
+        raise unknown("policy", name, POLICIES)
     return POLICIES[name]

@@ -1,11 +1,10 @@
 """The SQL files of queries/: each a report, with what it says of itself in its header."""
 
-import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import UsageError
+from pipeline.errors import unknown
 
 _PACKAGE = Path(__file__).parent.parent
 _HEADER = re.compile(r"-- Question: (.+)\n-- Reads: (.+)\n-- (One row .+)\n")
@@ -37,9 +36,7 @@ def find_report(name: str) -> Report:
     """Return the report of that name; UsageError, with the nearest name, if there is none."""
     reports = {report.name: report for report in list_reports()}
     if name not in reports:
-        near = difflib.get_close_matches(name, reports, n=1, cutoff=0.4)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise UsageError(f"unknown report {name!r}{hint}: choose from {', '.join(reports)}")
+        raise unknown("report", name, reports)
     return reports[name]
 
 
