@@ -9,12 +9,15 @@ The map, in reading order; a file imports only what stands above it (checked by 
     tables      the contracts: columns of trace, decisions, evictions, replicas
     radix       RadixKvTree: the readable radix tree, online and as executable specification
     router      GpuReplica, CacheAwareRouter and the burst comparison
+    symbols     a growing array that moves to disk when it is large
     links       tokens -> prefix links
     tree        prefix links -> the trace's radix tree
     run_folder  what a run folder is, and where its tables lie
     trace       trace.parquet: writer, reader, checks
     prepare     a trace made ready: links found, tokens dropped
     logs        request logs -> request records, one module a log family
+    vocabularies  text -> token ids, with any model's vocabulary
+    templates   chat messages -> the text that an engine would see
     tokenize    request records -> token ids -> trace
     replay      the fleet on branch points: cache, cost, policies, the one loop
     windows     what each replica did in each window of time
@@ -22,6 +25,7 @@ The map, in reading order; a file imports only what stands above it (checked by 
     decisions   kernel output -> tables of a run
     lane        one policy's way through a trace
     run         a trace and a configuration -> a run folder
+    describe    what is in a trace, without a replay
     report      a run folder -> SQL views, reports, text
     cli         the `replay` command
 """

@@ -1,15 +1,17 @@
 """Tokens to prefix links: for each request, an earlier one that shares the longest prefix with it.
 
 Every request is inserted, in order, into one compressed radix tree that never evicts. Only
-tokens that no earlier request had are kept, so memory follows the distinct tokens of a trace.
+tokens that no earlier request had are kept; where they outgrow memory they go to disk.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernel import kernel
+from pipeline.symbols import SymbolStore
 
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -40,9 +42,11 @@ class _Tree(NamedTuple):
 class LinkFinder:
     """Finds prefix links for batches of requests that come in arrival order."""
 
-    def __init__(self) -> None:
+    def __init__(self, spill_folder: Path | None = None) -> None:
+        """Keep what doesn't fit into memory on the disk of `spill_folder`."""
+        self._symbols = SymbolStore(spill_folder)
         self._tree = _Tree(
-            symbols=np.empty(1 << 16, np.uint32),
+            symbols=self._symbols.array,
             start=np.empty(1 << 10, np.int64),
             length=np.empty(1 << 10, np.int64),
             owner=np.empty(1 << 10, np.int64),
@@ -72,6 +76,7 @@ class LinkFinder:
         prefix = np.empty(requests, np.int64)
         _link_batch(self._tree, symbols, offsets, roots, self._requests, prefix_seq, prefix)
         self._requests += requests
+        self._symbols.release(int(self._tree.used[1]))
         return prefix_seq, prefix
 
     def _reserve(self, requests: int, symbols: int, namespaces: list[str | None]) -> None:
@@ -86,8 +91,9 @@ class LinkFinder:
             keys, values = np.full(slots, _EMPTY, np.uint64), np.empty(slots, np.int32)
             _rehash(tree.keys, tree.values, keys, values)
             tree = tree._replace(keys=keys, values=values)
+        self._symbols.reserve(kept, kept + symbols)
         self._tree = tree._replace(
-            symbols=grown(tree.symbols, kept, kept + symbols),
+            symbols=self._symbols.array,
             start=grown(tree.start, nodes, most_nodes),
             length=grown(tree.length, nodes, most_nodes),
             owner=grown(tree.owner, nodes, most_nodes),

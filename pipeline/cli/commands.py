@@ -1,7 +1,6 @@
 """The commands of `replay`; each imports its stage when it runs, so that `--help` is instant."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ from pipeline.cli.group import ReplayGroup, run_command
 from pipeline.cli.options import (
     PATH,
     fleet_options,
-    note,
-    progress_bar,
+    load_kernels,
     replay_config,
     rows_format,
+    write,
 )
+from pipeline.cli.tokenize import formats, tokenize
 from pipeline.config import DEFAULT_BATCH_REQUESTS
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100}
@@ -55,43 +55,11 @@ def run(trace: Path, output: Path | None, batch_requests: int, form: str, **opti
     """
     config = replay_config(options)
     target = output or Path("runs", trace.stem)
-    _load_kernels()
+    load_kernels()
     from pipeline.run import replay_trace
 
     result = replay_trace(trace, target, config, batch_requests)
     _print_comparison(target, result, form)
-
-
-@cli.command()
-@click.argument("logs", type=PATH, nargs=-1, required=True)
-@click.option("-o", "--output", type=PATH, metavar="TRACE", required=True,
-              help="Trace to write.")  # fmt: skip
-@click.option("--time-unit", type=click.Choice(["s", "ms", "us", "ns"]), default=None,
-              help="Unit of the logs' times.  [default: by their size]")  # fmt: skip
-@click.option("--max-rejects", type=float, default=0.01,
-              help="Largest share of lines that may be rejected.")  # fmt: skip
-def tokenize(
-    logs: tuple[Path, ...], output: Path, time_unit: str | None, max_rejects: float
-) -> None:
-    """Make a TRACE of request LOGS.
-
-    LOGS are OpenAI requests as JSON lines, or Mooncake block traces; plain or compressed
-    (gzip, zstd, bzip2). Lines that can't become requests are counted and listed in
-    TRACE.rejects.jsonl.
-
-    Example: replay tokenize gateway-*.jsonl.zst -o day1.parquet
-    """
-    _load_kernels()
-    from pipeline.cli.summaries import tokenize_summary
-    from pipeline.tokenize import tokenize_logs
-
-    total = sum(log.stat().st_size for log in logs if log.is_file())
-    with progress_bar("tokenize", total) as progress:
-        summary = tokenize_logs(
-            logs, output, time_unit=time_unit, max_rejects=max_rejects, progress=progress
-        )
-    for line in tokenize_summary(output, summary):
-        note(line)
 
 
 @cli.command()
@@ -105,7 +73,7 @@ def link(trace: Path, output: Path) -> None:
 
     Example: replay link filtered.parquet -o tenant-a.parquet
     """
-    _load_kernels()
+    load_kernels()
     from pipeline.prepare import write_links
     from pipeline.trace import TraceFile
 
@@ -123,7 +91,7 @@ def drop_tokens(trace: Path, output: Path) -> None:
 
     Example: replay drop-tokens day1.parquet -o day1-anonymous.parquet
     """
-    _load_kernels()
+    load_kernels()
     from pipeline.prepare import drop_tokens as write_without_tokens
     from pipeline.trace import TraceFile
 
@@ -148,7 +116,7 @@ def report(run_folder: Path, names: tuple[str, ...], form: str) -> None:
     for number, one in enumerate(reports):
         if form == "table" and len(reports) > 1:
             click.echo(f"{'' if number == 0 else chr(10)}{one.name}: {one.question}\n")
-        _write(render(select(connection, one.sql), form))
+        write(render(select(connection, one.sql), form))
 
 
 @cli.command()
@@ -164,7 +132,7 @@ def sql(run_folder: Path, query: str, form: str) -> None:
     """
     from pipeline.report import open_run, render, select
 
-    _write(render(select(open_run(run_folder), query), form))
+    write(render(select(open_run(run_folder), query), form))
 
 
 @cli.command()
@@ -190,17 +158,13 @@ def burst() -> None:
     click.echo(json.dumps(result, indent=2))
 
 
+cli.add_command(tokenize)
+cli.add_command(formats)
+
+
 def main() -> None:
     """Run the command line."""
     run_command(cli)
-
-
-def _load_kernels() -> None:
-    """Import what holds kernels, saying so if they have to be compiled first."""
-    from pipeline.kernel import is_cold
-
-    if is_cold():
-        note("compiling the kernels, once; this takes about ten seconds")
 
 
 def _print_comparison(target: Path, result: dict[str, Any], form: str) -> None:
@@ -213,10 +177,4 @@ def _print_comparison(target: Path, result: dict[str, Any], form: str) -> None:
         return
     for line in run_summary(target, result):
         click.echo(line)
-    _write(render(transposed(rows, "policy"), "table"))
-
-
-def _write(pieces: Any) -> None:
-    for piece in pieces:
-        sys.stdout.buffer.write(piece)
-    sys.stdout.buffer.flush()
+    write(render(transposed(rows, "policy"), "table"))

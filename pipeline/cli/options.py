@@ -1,8 +1,10 @@
 """Options shared by commands, and notes on stderr."""
 
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pipeline.config import CLOCKS, ClockConfig, CostModel, FleetConfig, ReplayC
 Command = Callable[..., Any]
 PATH = click.Path(path_type=Path)
 DEFAULTS = ReplayConfig()
+_SECONDS_BETWEEN_LINES = 30
 
 rows_format = click.option(
     "--format",
@@ -71,11 +74,60 @@ def note(message: str) -> None:
     click.echo(f"replay: {message}", err=True)
 
 
+def load_kernels() -> None:
+    """Import what holds kernels, saying so if they have to be compiled first."""
+    from pipeline.kernel import is_cold
+
+    if is_cold():
+        note("compiling the kernels, once; this takes about ten seconds")
+
+
+def write(pieces: Iterable[bytes]) -> None:
+    """Write a result to stdout."""
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
 @contextmanager
 def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes how much is done; it draws only on a terminal."""
-    if not sys.stderr.isatty() or not total:
+    """Yield a function that takes how many bytes are done.
+
+    A terminal gets a bar; anything else a line every half minute.
+    """
+    if not total:
         yield lambda _: None
-        return
-    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
-        yield lambda done: bar.update(done - bar.pos)
+    elif sys.stderr.isatty():
+        begun = time.monotonic()
+        with click.progressbar(
+            length=total, label=label, file=sys.stderr, item_show_func=lambda rate: rate
+        ) as bar:
+
+            def advance(done: int) -> None:
+                rate = done / max(time.monotonic() - begun, 1e-3)
+                bar.update(done - bar.pos, f"{rate / 1e6:.1f} MB/s")
+
+            yield advance
+    else:
+        yield _Lines(label, total)
+
+
+class _Lines:
+    """Progress as lines of a log."""
+
+    def __init__(self, label: str, total: int) -> None:
+        self._label = label
+        self._total = total
+        self._begun = self._said = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        now = time.monotonic()
+        if now - self._said < _SECONDS_BETWEEN_LINES or not done:
+            return
+        self._said = now
+        rate = done / (now - self._begun)
+        left = timedelta(seconds=round(max(self._total - done, 0) / rate))
+        note(
+            f"{self._label}: {done / 1e6:,.0f} of {self._total / 1e6:,.0f} MB,"
+            f" {rate / 1e6:.1f} MB/s, {left} left"
+        )

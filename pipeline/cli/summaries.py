@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+_NOTES = 5
+
 if TYPE_CHECKING:  # a replay has no need of polars and tokenizers
     from pipeline.tokenize import Summary
 
@@ -22,11 +24,44 @@ def tokenize_summary(trace: Path, summary: "Summary") -> Iterator[str]:
     seconds = (summary.last_us - summary.first_us) / 1e6
     rate = f", {summary.requests / seconds:.3g} requests/s" if seconds else ""
     yield f"arrivals from {first} to {last} ({timedelta(seconds=round(seconds, 3))}{rate})"
-    yield from dict.fromkeys(summary.time_notes)
-    for reason, lines in summary.rejects.by_reason().most_common():
-        yield f"rejected {lines:,} of {summary.lines:,} lines: {reason}"
+    yield from _of_times(summary)
+    families = ", ".join(f"{lines:,} {name}" for name, lines in summary.families.most_common())
+    yield f"{summary.lines:,} lines: {families}"
+    for what, counted in (
+        ("skipped", summary.skips),
+        ("rejected", summary.rejects),
+        ("read leniently", summary.repairs),
+    ):
+        for reason, lines in counted.most_common():
+            yield f"{what} {lines:,}: {reason}"
     if summary.rejects_file:
         yield f"rejected lines are listed in {summary.rejects_file}"
+    if summary.cut:
+        yield f"{summary.cut:,} prompts were cut by the logger: only their heads are known"
+    if summary.token_ids:
+        yield f"{summary.token_ids:,} prompts came as token ids and were taken as they are"
+    if summary.renamed:
+        yield f"{summary.renamed:,} requests had the id of an earlier one: their number was added"
+    if summary.resumed:
+        yield f"{summary.resumed:,} logs had been read by a run that was interrupted"
+    yield from (f"warning: {warning}" for warning in summary.warnings)
+
+
+def _of_times(summary: "Summary") -> Iterator[str]:
+    notes = list(dict.fromkeys(summary.time_notes))
+    yield from notes[:_NOTES]
+    if len(notes) > _NOTES:
+        yield f"… and {len(notes) - _NOTES:,} more logs"
+    if summary.ties:
+        yield f"{summary.ties:,} requests came at the same time as the one before: kept in order"
+    if summary.largest_step_back_us:
+        step = timedelta(microseconds=summary.largest_step_back_us)
+        yield f"the logs are not in order of time: largest step back {step}; sorted"
+    if summary.looks_reversed:
+        yield (
+            "warning: most shared prompts come before the shorter ones that they extend:"
+            " the log looks reversed"
+        )
 
 
 def run_summary(target: Path, result: dict[str, Any]) -> Iterator[str]:

@@ -24,9 +24,9 @@ def views_sql(run: Path) -> str:
     if about is None:
         raise RunError(f"{run}: not a run folder (no run.json of a replay in it)")
     statements = [_view(table, run.resolve()) for table in TABLES]
-    trace = Path(about["trace"]["path"])
-    if trace.exists():
-        statements.append(_trace_view(trace))
+    trace = about.get("trace")
+    path = trace.get("path") if isinstance(trace, dict) else None
+    statements += _trace_view(Path(path)) if isinstance(path, str) else []
     return "\n".join(statements) + "\n"
 
 
@@ -79,12 +79,18 @@ def _view(table: str, run: Path) -> str:
     )
 
 
-def _trace_view(trace: Path) -> str:
+def _trace_view(trace: Path) -> list[str]:
+    """Return the view on the trace, none if it is gone, or something else by now."""
+    try:
+        schema = pq.read_schema(trace)
+    except (OSError, ValueError):
+        return []
     ids = {column.name for column in SEQUENCE_COLUMNS}
-    names = [name for name in pq.read_schema(trace).names if name not in ids]
+    columns = ", ".join(
+        '"' + name.replace('"', '""') + '"' for name in schema.names if name not in ids
+    )
     file = _quoted(Path(glob.escape(str(trace))))
-    columns = ", ".join(f'"{name}"' for name in names)
-    return f"create view trace as select {columns} from read_parquet({file});"  # noqa: S608 - our own names
+    return [f"create view trace as select {columns} from read_parquet({file});"] if columns else []  # noqa: S608 - quoted
 
 
 def _quoted(path: Path) -> str:

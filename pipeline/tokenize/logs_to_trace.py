@@ -1,237 +1,247 @@
 """tokenize_logs: log files in, a linked trace out."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.errors import LogError, UsageError
+from pipeline.errors import LogError
 from pipeline.files import whole_file
-from pipeline.logs import FAMILIES
-from pipeline.logs.lines import parse_line, read_lines
-from pipeline.logs.records import BadLine, Blocks, Chat, LogFamily, LogRecord, Prompt
+from pipeline.logs.reading import LogFile
+from pipeline.logs.streams import COMPRESSED, STDIN
 from pipeline.tables import ARRIVAL_TYPE, TRACE
-from pipeline.tokenize.chat import ChatTemplate, chatml
-from pipeline.tokenize.summary import Summary
-from pipeline.tokenize.times import FileTimes, check_unit, read_times
-from pipeline.tokenize.vocabulary import Vocabulary, qwen3
+from pipeline.tokenize.encoder import Encoders
+from pipeline.tokenize.intake import Intake
+from pipeline.tokenize.order import Requests as Ordered
+from pipeline.tokenize.parts import Part, PartWriter, read_prompts
+from pipeline.tokenize.rejects import Rejects
+from pipeline.tokenize.settings import TokenizeSettings
+from pipeline.tokenize.summary import Summary, sources
+from pipeline.tokenize.workshop import Workshop, open_workshop
 from pipeline.trace.metadata import TraceMetadata
 from pipeline.trace.writer import Requests, TraceWriter
 
-_BATCH_CHARACTERS = 1 << 22
+_BATCH_IDS = 2_000_000
 _BATCH_ROWS = 4096
-_COLUMNS = {
-    **{c.name: pl.String for c in TRACE if c.type == pa.string()},
-    "arrival": pl.Int64,
-    "output_tokens": pl.UInt32,
-    "observed_cached_tokens": pl.UInt32,
-    "observed_ttft_ms": pl.Float64,
-}
+_CARRIED = [c.name for c in TRACE if c.name in {
+    "request_id", "namespace", "model", "tenant", "session_id",
+    "output_tokens", "observed_cached_tokens", "observed_ttft_ms",
+}]  # fmt: skip
 
 
 def tokenize_logs(
     logs: Sequence[Path],
     target: Path,
+    settings: TokenizeSettings | None = None,
     *,
-    time_unit: str | None = None,
-    max_rejects: float = 0.01,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Summary:
     """Tokenize log files into one trace, sorted by (time, file, line), with prefix links.
 
     `progress` gets the bytes read so far, over all files. Lines that can't become requests go to
     `<target>.rejects.jsonl`. Raises LogError, leaving nothing behind, if a file can't be read to
-    its end, if no request is left, or if more than a share `max_rejects` of lines is rejected.
+    its end, if no request is left, or if too many lines are rejected. A run that is interrupted
+    leaves the files that it has read for the next one, in `.<target>.parts` beside the trace.
     """
-    check_unit(time_unit)
-    if not 0 <= max_rejects <= 1:
-        raise UsageError(f"--max-rejects is {max_rejects}: give a share from 0 to 1")
-    if target.exists() and any(log.exists() and log.samefile(target) for log in logs):
-        raise LogError(f"{target}: is one of the logs: name another file for the trace")
-    intake = _Intake(time_unit)
+    settings = settings or TokenizeSettings()
+    _check_paths(logs, target)
+    with open_workshop(target, settings) as workshop, ExitStack() as stack:
+        summary = Summary()
+        encoders = Encoders(settings)
+        encoders.load_all()
+        parts = []
+        for part in _parts(logs, workshop, settings, encoders, summary, progress):
+            stack.callback(part.close)
+            parts.append(part)
+            summary.add(part)
+        rejects = Rejects(parts)
+        summary.rejects = rejects.by_reason
+        summary.warnings = encoders.warnings()
+        rejects.check(summary.lines, settings.max_rejects)
+        _check_joinable(parts, settings)
+        ordered = Ordered(parts, settings)
+        summary.skips.update(ordered.skips)
+        if not len(ordered):
+            raise LogError(f"{', '.join(map(str, logs))}: no requests in it{_why(summary)}")
+        _write(target, parts, ordered, settings, summary)
+        summary.rejects_file = rejects.write(target, with_text=settings.keep_rejected_text)
+    return summary
+
+
+def _check_paths(logs: Sequence[Path], target: Path) -> None:
+    """Raise LogError for logs that are named twice, and for a trace that is one of the logs."""
+    seen: dict[Path, Path] = {}
+    for log in logs:
+        if target.exists() and log.exists() and log.samefile(target):
+            raise LogError(f"{target}: is one of the logs: name another file for the trace")
+        name = log.resolve()
+        plain = name.with_suffix("") if name.suffix in COMPRESSED else name
+        if plain in seen:
+            raise LogError(f"{log}: is the same log as {seen[plain]}: name one of them")
+        seen[plain] = log
+
+
+def _parts(
+    logs: Sequence[Path],
+    workshop: Workshop,
+    settings: TokenizeSettings,
+    encoders: Encoders,
+    summary: Summary,
+    progress: Callable[[int], None],
+) -> Iterator[Part]:
+    """Yield the part of each log, read now or by an interrupted run before."""
     done = 0
     for log in logs:
-        intake.read(log, partial(_progress_after, done, progress))
-        done += log.stat().st_size
-    summary = intake.summary
-    summary.rejects.check(summary.lines, max_rejects)
-    if not intake.ids:
-        raise LogError(f"{', '.join(map(str, logs))}: no requests in it")
-    with whole_file(target) as temporary:
-        with TraceWriter(temporary, intake.metadata([log.name for log in logs])) as writer:
-            for requests in intake.in_order():
-                writer.write(requests)
-        summary.requests = writer.rows
-        summary.prompt_tokens, summary.prefix_tokens = writer.prompt_tokens, writer.prefix_tokens
-        summary.rejects_file = summary.rejects.write(target)
-    return summary
+        stem = workshop.stem(log)
+        if workshop.has(log):
+            summary.resumed += 1
+        else:
+            writer = PartWriter(stem)
+            try:
+                Intake(LogFile(log), settings, encoders).run(
+                    writer, partial(_progress_after, done, progress)
+                )
+            finally:
+                writer.close()
+        done += log.stat().st_size if log != STDIN else 0
+        progress(done)
+        yield Part(stem)
 
 
 def _progress_after(before: int, progress: Callable[[int], None], read: int) -> None:
     progress(before + read)
 
 
-class _Intake:
-    """Requests of all files as columns, and their ids as one array a request."""
-
-    def __init__(self, time_unit: str | None) -> None:
-        self.summary = Summary()
-        self.ids: list[NDArray[Any]] = []
-        self._time_unit = time_unit
-        self._prompt_tokens: list[int] = []
-        self._columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-        self._family: LogFamily | None = None
-        self._time_kind: str | None = None
-        self._encoder: _Encoder | None = None
-
-    def read(self, log: Path, progress: Callable[[int], None]) -> None:
-        """Take in one file."""
-        lines: list[int] = []
-        records: list[LogRecord] = []
-        prompts: list[Prompt] = []
-        ids: list[NDArray[Any] | None] = []
-        waiting = 0
-        for number, line in read_lines(log, progress):
-            self.summary.lines += 1
-            try:
-                found = list(self._records(line))
-            except BadLine as reason:
-                self.summary.rejects.add(str(log), number, str(reason))
-                continue
-            for record in found:
-                lines.append(number)
-                records.append(record)
-                prompts.append(record.prompt)
-                waiting += len(record.prompt) if isinstance(record.prompt, str) else 1
-            if waiting > _BATCH_CHARACTERS:
-                ids += self._encode(prompts)
-                prompts, waiting = [], 0
-        ids += self._encode(prompts)
-        self._keep(str(log), lines, records, ids)
-
-    def _records(self, line: bytes) -> Iterator[LogRecord]:
-        """Yield a line's requests, chats already rendered."""
-        parsed = parse_line(line)
-        family = next((f for f in FAMILIES if f.recognises(parsed)), None)
-        if family is None:
-            raise BadLine("no prompt in it: neither messages, prompt nor hash_ids")
-        self._family = self._family or family
-        if family is not self._family:
-            raise BadLine(f"a {family.name} line among {self._family.name} lines")
-        yield from (self._rendered(record) for record in family.read(parsed))
-
-    def _rendered(self, record: LogRecord) -> LogRecord:
-        if not isinstance(record.prompt, Chat):
-            return record
-        text = self._text_encoder().template.render(record.prompt)
-        return replace(record, prompt=text)
-
-    def _text_encoder(self) -> "_Encoder":
-        self._encoder = self._encoder or _Encoder(qwen3(), chatml())
-        return self._encoder
-
-    def _encode(self, prompts: list[Prompt]) -> list[NDArray[Any] | None]:
-        """Return the ids of each prompt, None where the tokenizer gave up."""
-        texts = [p for p in prompts if isinstance(p, str)]
-        encoded = iter(self._text_encoder().vocabulary.encode_batch(texts) if texts else ())
-        ids: list[NDArray[Any] | None] = []
-        for prompt in prompts:
-            if isinstance(prompt, Blocks):
-                ids.append(np.array(prompt.ids, np.uint64))
-            else:
-                tokens = next(encoded) if isinstance(prompt, str) else prompt
-                ids.append(None if tokens is None else np.array(tokens, np.uint32))
-        return ids
-
-    def _keep(
-        self, log: str, lines: list[int], records: list[LogRecord], ids: list[NDArray[Any] | None]
-    ) -> None:
-        """Add a file's requests to the columns, those without a time or tokens left out."""
-        unit = self._time_unit or (self._family.time_unit if self._family else None)
-        times = read_times([record.time for record in records], unit)
-        self._check_joinable(log, times)
-        for i, record in enumerate(records):
-            arrival_us, tokens = times.arrival_us[i], ids[i]
-            if arrival_us is None or tokens is None:
-                reason = times.reasons.get(i, "the tokenizer failed on it")
-                self.summary.rejects.add(log, lines[i], reason)
-                continue
-            self.ids.append(tokens)
-            blocks = record.prompt if isinstance(record.prompt, Blocks) else None
-            self._prompt_tokens.append(blocks.prompt_tokens if blocks else len(tokens))
-            values = {
-                "request_id": record.request_id,
-                "arrival": arrival_us,
-                "output_tokens": record.output_tokens,
-                "observed_cached_tokens": record.observed_cached_tokens,
-                "observed_ttft_ms": record.observed_ttft_ms,
-                **record.carried,
-            }
-            for name, column in self._columns.items():
-                column.append(values.get(name))
-        self.summary.time_notes.append(f"{Path(log).name}: {times.note}")
-
-    def _check_joinable(self, log: str, times: FileTimes) -> None:
-        """Raise LogError if the requests of this file can't stand beside those of the others."""
-        if not times.arrival_us:
-            return
-        kind = self._time_kind or times.kind
-        if times.kind != kind:
+def _check_joinable(parts: Sequence[Part], settings: TokenizeSettings) -> None:
+    """Raise LogError if the requests of one log can't stand beside those of another."""
+    filled = [part for part in parts if part.note["kind"]]
+    for one, other in pairwise(filled):
+        name, of_one, of_other = other.note["file"], one.note, other.note
+        if of_one["kind"] != of_other["kind"]:
             raise LogError(
-                f"{log}: it has {times.kind}, the logs before it have {kind}: no common order"
+                f"{name}: it has {of_other['kind']}, the logs before it have {of_one['kind']}"
             )
-        if self._time_kind and self._family and self._family.block_tokens:
+        if of_one["time_kind"] != of_other["time_kind"]:
             raise LogError(
-                f"{log}: every block trace numbers its own blocks, so two can't be joined:"
-                " tokenize them one by one"
+                f"{name}: it has {of_other['time_kind']}, the logs before it have"
+                f" {of_one['time_kind']}: no common order"
             )
-        self._time_kind = kind
-
-    def metadata(self, sources: list[str]) -> TraceMetadata:
-        """Return what the trace will say of itself."""
-        assert self._family is not None
-        encoder, family = self._encoder, self._family
-        return TraceMetadata(
-            tokenizer=encoder.vocabulary.name if encoder else None,
-            tokenizer_sha256=encoder.sha256 if encoder else None,
-            block_tokens=family.block_tokens,
-            partial_block=family.partial_block,
-            sources=tuple(sources),
-            time_note="; ".join(self.summary.time_notes),
+        if of_one["own_clock"] != of_other["own_clock"]:
+            raise LogError(
+                f"{name}: in some of the logs, not in all, times count from each session's start"
+            )
+        if other.note["own_blocks"] and settings.block_ids is None:
+            raise LogError(
+                f"{name}: every {of_other['family']} log numbers its own blocks: say whether equal"
+                " ids of two files are equal blocks (--block-ids global) or not (--block-ids file)"
+            )
+    _check_one_tokenizer(filled)
+    if any(part.note["own_clock"] for part in parts) and settings.session_starts is None:
+        raise LogError(
+            f"{filled[0].note['file'] if filled else ''}: its times count from the start of each"
+            " session: say when sessions start, for example --session-starts random:60"
         )
 
-    def in_order(self) -> Iterator[Requests]:
-        """Yield all requests by time; ties keep the order of files and lines."""
-        assert self._family is not None
-        self.summary.family = self._family.name
-        frame = pl.DataFrame(self._columns, schema=_COLUMNS).with_row_index("row")
-        frame = frame.sort("arrival", "row")
-        first, last = frame["arrival"].item(0), frame["arrival"].item(-1)
-        self.summary.first_us, self.summary.last_us = first, last
-        order = frame["row"].to_numpy()
-        row_number = pl.int_range(pl.len()).cast(pl.String)
-        frame = frame.with_columns(pl.col("request_id").fill_null(row_number)).drop("row")
-        lengths = np.array(self._prompt_tokens, np.uint32)
-        for begin in range(0, len(order), _BATCH_ROWS):
-            rows = order[begin : begin + _BATCH_ROWS]
-            carried = frame.slice(begin, len(rows)).to_arrow()
-            arrival = carried["arrival"].cast(pa.timestamp("us")).cast(ARRIVAL_TYPE)
-            carried = carried.set_column(carried.column_names.index("arrival"), "arrival", arrival)
-            ids = [self.ids[row] for row in rows]
-            offsets = np.concatenate(([0], np.cumsum([len(i) for i in ids], dtype=np.int64)))
-            yield Requests(carried, np.concatenate(ids), offsets, lengths[rows])
+
+def _check_one_tokenizer(parts: Sequence[Part]) -> None:
+    """Raise LogError if equal ids of two logs may be different tokens."""
+    known: dict[str, tuple[str, str]] = {}
+    for part in parts:
+        for models, (name, key) in part.note["tokenizers"].items():
+            other, other_key = known.setdefault(models, (name, key))
+            if key != other_key:
+                raise LogError(
+                    f"{part.note['file']}: its tokens are of {name}, those before it of {other}"
+                    " (or of another version): they don't mix"
+                )
 
 
-class _Encoder:
-    """The vocabulary and the chat template of a trace, loaded once a text comes."""
+def _why(summary: Summary) -> str:
+    """Return what became of the lines of logs without requests."""
+    counts = [*summary.rejects.most_common(2), *summary.skips.most_common(2)]
+    return "".join(f"; {lines:,} lines: {reason}" for reason, lines in counts)
 
-    def __init__(self, vocabulary: Vocabulary, template: ChatTemplate) -> None:
-        self.vocabulary = vocabulary
-        self.template = template
-        self.sha256 = f"{vocabulary.sha256[:32]}{template.sha256[:32]}"
+
+def _write(
+    target: Path,
+    parts: Sequence[Part],
+    ordered: Ordered,
+    settings: TokenizeSettings,
+    summary: Summary,
+) -> None:
+    summary.requests = len(ordered)
+    summary.first_us, summary.last_us = int(ordered.arrival[0]), int(ordered.arrival[-1])
+    summary.ties, summary.renamed = ordered.ties, ordered.renamed
+    metadata = _metadata(parts, summary)
+    symbol = np.uint64 if metadata.block_tokens else np.uint32
+    salts = _salts(parts, settings)
+    with whole_file(target) as temporary:
+        writer = TraceWriter(temporary, metadata, keep_ids=settings.keep_tokens)
+        with writer:
+            for rows in ordered.slices(_ends(ordered.ids_counts())):
+                ids = read_prompts(parts, rows, symbol)
+                if salts is not None:
+                    ids ^= np.repeat(salts[rows["part"].to_numpy()], rows["ids_count"].to_numpy())
+                writer.write(_requests(rows, ids, blocks=bool(metadata.block_tokens)))
+    summary.prompt_tokens, summary.prefix_tokens = writer.prompt_tokens, writer.prefix_tokens
+    few = max(2, summary.requests // 100)
+    summary.looks_reversed = writer.contained >= few and writer.contained > writer.extending
+
+
+def _ends(counts: NDArray[np.int64]) -> list[int]:
+    """Return where to cut requests into batches of bounded size; a long one stands alone."""
+    total = np.cumsum(counts)
+    ends, begin = [], 0
+    while begin < len(counts):
+        before = int(total[begin - 1]) if begin else 0
+        end = int(np.searchsorted(total, before + _BATCH_IDS, side="right"))
+        begin = min(max(end, begin + 1), begin + _BATCH_ROWS)
+        ends.append(begin)
+    return ends
+
+
+def _salts(parts: Sequence[Part], settings: TokenizeSettings) -> NDArray[np.uint64] | None:
+    """Return a number a part that keeps its block ids apart from those of other files."""
+    apart = settings.block_ids == "file" or (
+        settings.block_ids is None and any(part.note["own_blocks"] for part in parts)
+    )
+    if not apart or len(parts) < 2:
+        return None
+    digests = [hashlib.blake2b(str(n).encode(), digest_size=8).digest() for n in range(len(parts))]
+    return np.array([0, *(int.from_bytes(d, "little") for d in digests[1:])], np.uint64)
+
+
+def _requests(rows: pl.DataFrame, ids: NDArray[np.uint64], *, blocks: bool) -> Requests:
+    carried = rows.select(_CARRIED).to_arrow(compat_level=pl.CompatLevel.oldest())
+    arrival = rows["arrival"].to_arrow().cast(pa.timestamp("us")).cast(ARRIVAL_TYPE)
+    offsets = np.concatenate(([0], np.cumsum(rows["ids_count"].to_numpy(), dtype=np.int64)))
+    lengths = rows["prompt_tokens"].to_numpy() if blocks else None
+    return Requests(carried.append_column("arrival", arrival), ids, offsets, lengths)
+
+
+def _metadata(parts: Sequence[Part], summary: Summary) -> TraceMetadata:
+    """Return what the trace will say of itself."""
+    tokenizers: dict[str, tuple[str, str]] = {}
+    for part in parts:
+        tokenizers.update({m: (name, key) for m, (name, key) in part.note["tokenizers"].items()})
+    named = [name if m == "*" else f"{m}: {name}" for m, (name, _) in sorted(tokenizers.items())]
+    key = hashlib.sha256(repr(sorted(tokenizers.items())).encode()).hexdigest()
+    counts = [part.note["counts"] for part in parts]
+    block_tokens = max((c.get("block_tokens", 0) for c in counts), default=0) or None
+    partial_block = "ceil" if any(c.get("partial_blocks") for c in counts) else "floor"
+    return TraceMetadata(
+        tokenizer="; ".join(named) or None,
+        tokenizer_sha256=key if tokenizers else None,
+        block_tokens=block_tokens,
+        partial_block=partial_block if block_tokens else None,
+        sources=sources(parts),
+        time_note="; ".join(dict.fromkeys(summary.time_notes)),
+        counts=summary.counts(),
+    )

@@ -1,48 +1,56 @@
-"""Log lines that could not become requests: counted by reason, kept with file and line."""
+"""Log lines that gave no request: counted by reason, kept with file and line."""
 
-import json
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+
+import polars as pl
 
 from pipeline.errors import LogError
 from pipeline.files import whole_file
+from pipeline.tokenize.parts import Part
 
 _SHOWN = 3
 
 
-@dataclass
 class Rejects:
-    """Rejected lines of a tokenize; reasons never hold any of a prompt."""
+    """Rejected lines of all parts; reasons never hold any of a prompt."""
 
-    lines: list[tuple[str, int, str]] = field(default_factory=list)
-
-    def add(self, file: str, line: int, reason: str) -> None:
-        """Note a line that is left out."""
-        self.lines.append((file, line, reason))
-
-    def by_reason(self) -> Counter[str]:
-        """Return how many lines were left out for each reason."""
-        return Counter(reason for _, _, reason in self.lines)
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self.by_reason: Counter[str] = Counter()
+        self.lines = 0
+        for part in parts:
+            rejects = part.rejects()
+            self.lines += rejects["line"].n_unique()
+            self.by_reason.update(dict(rejects["reason"].value_counts().iter_rows()))
 
     def check(self, lines: int, at_most: float) -> None:
         """Raise LogError if more than that share of all lines was rejected."""
-        rejected = len({(file, line) for file, line, _ in self.lines})
-        if rejected > at_most * lines:
-            shown = "; ".join(f"{f} line {n}: {reason}" for f, n, reason in self.lines[:_SHOWN])
+        if self.lines > at_most * lines:
             raise LogError(
-                f"{rejected} of {lines} lines rejected, more than --max-rejects {at_most:g}:"
-                f" {shown}{'; …' if len(self.lines) > _SHOWN else ''}"
+                f"{self.lines:,} of {lines:,} lines rejected, more than --max-rejects"
+                f" {at_most:.4g}: {self.examples()}"
             )
 
-    def write(self, trace: Path) -> Path | None:
+    def examples(self) -> str:
+        """Return the first rejects in one line."""
+        shown = [
+            f"{part.note['file']} line {line}: {reason}"
+            for part in self._parts
+            for line, reason in part.rejects().head(_SHOWN)["line", "reason"].iter_rows()
+        ]
+        more = "; …" if sum(self.by_reason.values()) > min(_SHOWN, len(shown)) else ""
+        return "; ".join(shown[:_SHOWN]) + more
+
+    def write(self, trace: Path, *, with_text: bool) -> Path | None:
         """Write `<trace>.rejects.jsonl`, or remove an old one if there is nothing to write."""
         target = trace.with_name(f"{trace.name}.rejects.jsonl")
-        if not self.lines:
+        if not self.by_reason:
             target.unlink(missing_ok=True)
             return None
-        with whole_file(target) as temporary, temporary.open("w", encoding="utf-8") as stream:
-            for file, line, reason in self.lines:
-                row = {"file": file, "line": line, "reason": reason}
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        with whole_file(target) as temporary, temporary.open("wb") as stream:
+            for part in self._parts:
+                rejects = part.rejects().select(pl.lit(part.note["file"]).alias("file"), pl.all())
+                rejects.drop([] if with_text else ["text"]).write_ndjson(stream)
         return target

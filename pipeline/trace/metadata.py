@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from pipeline.errors import TraceError
 from pipeline.tables import SCHEMA_VERSION
 
 _KEY = b"replay.trace"
@@ -19,6 +22,7 @@ class TraceMetadata:
     partial_block     `ceil` if the last, partial block has an id too, else `floor`
     sources           names of the log files
     time_note         how their times were read
+    counts            what became of their lines: rows, skips and rejects by reason
     """
 
     tokenizer: str | None = None
@@ -27,6 +31,7 @@ class TraceMetadata:
     partial_block: str | None = None
     sources: tuple[str, ...] = ()
     time_note: str | None = None
+    counts: dict[str, Any] = field(default_factory=dict)
     schema_version: str = SCHEMA_VERSION
 
     def as_parquet(self) -> dict[bytes, bytes]:
@@ -34,9 +39,26 @@ class TraceMetadata:
         return {_KEY: json.dumps(asdict(self), sort_keys=True).encode()}
 
     @classmethod
-    def of_parquet(cls, pairs: Mapping[bytes, bytes] | None) -> "TraceMetadata":
-        """Read the pair back; a file that has none gives the defaults."""
+    def of_parquet(cls, pairs: Mapping[bytes, bytes] | None, path: Path) -> "TraceMetadata":
+        """Read the pair back; a file that has none gives the defaults.
+
+        Raises TraceError if the pair is not of this version, or not as it was written.
+        """
         if not pairs or _KEY not in pairs:
             return cls()
-        known = {k: v for k, v in json.loads(pairs[_KEY]).items() if k in cls.__annotations__}
-        return replace(cls(**known), sources=tuple(known.get("sources", ())))
+        try:
+            found = json.loads(pairs[_KEY])
+            version = found.get("schema_version", SCHEMA_VERSION)
+            if version != SCHEMA_VERSION:
+                raise TraceError(
+                    f"{path}: a trace of version {version}, this is for version {SCHEMA_VERSION}:"
+                    " tokenize its logs again"
+                )
+            known = {name: found[name] for name in cls.__annotations__ if name in found}
+            metadata = replace(cls(**known), sources=tuple(known.get("sources") or ()))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            raise TraceError(f"{path}: its metadata is damaged: tokenize its logs again") from None
+        block_tokens = metadata.block_tokens
+        if block_tokens is not None and not (isinstance(block_tokens, int) and block_tokens > 0):
+            raise TraceError(f"{path}: its metadata names blocks of {block_tokens!r} tokens")
+        return metadata

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,15 @@ class TraceFile:
     @classmethod
     def open(cls, path: Path) -> "TraceFile":
         """Open a trace; TraceError if it is missing, damaged, empty, or something else."""
+        with _undamaged(path):
+            return cls._open(path)
+
+    @classmethod
+    def _open(cls, path: Path) -> "TraceFile":
         file = _parquet(path)
         schema, rows = file.schema_arrow, file.metadata.num_rows
         names = frozenset(schema.names) & _COLUMNS.keys()
-        metadata = TraceMetadata.of_parquet(schema.metadata)
+        metadata = TraceMetadata.of_parquet(schema.metadata, path)
         trace = cls(path, rows, names, metadata, file)
         if not trace.linked and trace.ids is None:
             missing = [n for n in _REQUIRED if n not in names]
@@ -79,8 +85,13 @@ class TraceFile:
         """
         names = [n for n in columns if n in self.names]
         done = 0
-        for batch in self.file.iter_batches(batch_size=rows, columns=names):
-            arrays = [self._column(batch, name, done) for name in names]
+        read = self.file.iter_batches(batch_size=rows, columns=names)
+        while True:
+            with _undamaged(self.path):
+                batch = next(read, None)
+                if batch is None:
+                    break
+                arrays = [self._column(batch, name, done) for name in names]
             done += len(batch)
             yield pa.Table.from_arrays(arrays, names=names)
 
@@ -98,6 +109,10 @@ class TraceFile:
 
     def columns(self) -> TraceColumns:
         """Read the columns that decide a replay and check their laws."""
+        with _undamaged(self.path):
+            return self._columns()
+
+    def _columns(self) -> TraceColumns:
         parts: dict[str, list[NDArray[Any]]] = {n: [] for n in (*_LINK_COLUMNS, "namespace")}
         numbers: dict[str | None, int] = {None: 0}
         for table in self.batches(list(parts), 1 << 18):
@@ -155,7 +170,7 @@ def _parquet(path: Path) -> pq.ParquetFile:
     try:
         if path.stat().st_size == 0:
             raise TraceError(f"{path}: the file is empty")
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, page_checksum_verification=True)
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
     except PermissionError:
@@ -164,10 +179,23 @@ def _parquet(path: Path) -> pq.ParquetFile:
         with path.open("rb") as stream:
             starts_right = stream.read(4) == b"PAR1"
         if starts_right:
-            raise TraceError(f"{path}: truncated or damaged Parquet: copy it again") from error
+            raise _damaged(path) from error
         raise TraceError(
             f"{path}: not a Parquet file; make a trace of request logs with: replay tokenize"
         ) from error
+
+
+@contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    """Turn whatever a reader makes of damaged bytes into one error."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> TraceError:
+    return TraceError(f"{path}: truncated or damaged Parquet: copy it again")
 
 
 def _check_type(path: Path, field: pa.Field, column: Column) -> None:

@@ -50,14 +50,16 @@ class TraceWriter:
         schema = trace_schema(self._ids_column if keep_ids else None)
         self._schema = schema.with_metadata(metadata.as_parquet())
         self._file = open_parquet(path, self._schema)
-        self._links = LinkFinder()
+        self._links = LinkFinder(path.parent)
         self._pending: list[pa.Table] = []
         self._pending_ids = 0
         self._last_arrival: int | None = None
-        self._lengths = np.empty(1 << 10, np.uint32)  # of a block trace's prompts so far
+        self._lengths = np.empty(1 << 10, np.uint32)  # of the prompts so far
         self.rows = 0
         self.prompt_tokens = 0
         self.prefix_tokens = 0
+        self.extending = 0  # prompts that an earlier prompt is the beginning of
+        self.contained = 0  # prompts that are the beginning of an earlier, longer one
 
     def __enter__(self) -> Self:
         return self
@@ -112,10 +114,11 @@ class TraceWriter:
             assert prompt_tokens is not None
             halves = ids.astype(np.uint64, copy=False).view(np.uint32)
             prefix_seq, prefix = self._links.link(halves, 2 * offsets, names)
-            prefix = self._block_prefix(prompt_tokens, prefix_seq, prefix // 2)
+            prefix = prefix // 2 * self._block_tokens
         else:
             prompt_tokens = np.diff(offsets).astype(np.uint32)
             prefix_seq, prefix = self._links.link(ids, offsets, names)
+        prefix = self._within_both(prompt_tokens, prefix_seq, prefix)
         prefix_seq = np.where(prefix > 0, prefix_seq, -1)
         first = np.zeros(rows, np.uint64)
         some = offsets[:-1] < offsets[1:]
@@ -133,19 +136,22 @@ class TraceWriter:
         self.prefix_tokens += int(prefix.sum())
         return conform(carried, columns, self._schema)
 
-    def _block_prefix(
+    def _within_both(
         self,
         prompt_tokens: NDArray[np.uint32],
         prefix_seq: NDArray[np.int64],
-        blocks: NDArray[np.int64],
+        prefix: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Return shared tokens: shared blocks, but no more than either prompt has."""
+        """Return shared tokens, no more than either prompt has: a last block may be partial."""
         rows = self.rows + len(prompt_tokens)
         self._lengths = grown(self._lengths, self.rows, rows)
         self._lengths[self.rows : rows] = prompt_tokens
-        shared = np.minimum(blocks * int(self._block_tokens or 0), prompt_tokens)
-        earlier = self._lengths[prefix_seq]
-        return np.minimum(shared, earlier, out=shared, where=prefix_seq >= 0)
+        earlier = np.where(prefix_seq >= 0, self._lengths[prefix_seq], 0)
+        shared = np.minimum(prefix, np.minimum(prompt_tokens, earlier))
+        longer = np.where(shared > 0, prompt_tokens.astype(np.int64) - earlier, 0)
+        self.extending += int(((longer > 0) & (shared == earlier)).sum())
+        self.contained += int(((longer < 0) & (shared == prompt_tokens)).sum())
+        return shared
 
     def _flush(self) -> None:
         if self._pending:
@@ -187,4 +193,5 @@ def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         column_encoding={f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in lists},
         data_page_size=_PAGE_BYTES,
         write_statistics=[f.name for f in schema if f.name not in lists],
+        write_page_checksum=True,
     )

@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> Path:
 def test_a_tokenize_says_what_it_made_and_prints_nothing(log: Path) -> None:
     done = replay("tokenize", "a.jsonl", "-o", "a.parquet", cwd=log.parent)
     assert (done.returncode, done.stdout) == (0, "")
-    made, arrivals, times = done.stderr.splitlines()
+    made, arrivals, times, step, lines = done.stderr.splitlines()
     assert made == (
         "replay: a.parquet: 3 requests, 12 prompt tokens,"
         " 66.7% of them a prefix of an earlier request"
@@ -38,6 +38,10 @@ def test_a_tokenize_says_what_it_made_and_prints_nothing(log: Path) -> None:
         " (0:00:02, 1.5 requests/s)"
     )
     assert times == "replay: a.jsonl: times in s, by their size"
+    assert step == (
+        "replay: the logs are not in order of time: largest step back 0:00:02; sorted"
+    )
+    assert lines == "replay: 3 lines: 3 openai"
     assert names_in(log.parent) == {"a.jsonl", "a.parquet"}
 
 
@@ -58,9 +62,9 @@ def test_rejected_lines_are_counted_and_their_list_is_named(tmp_path: Path) -> N
     trace = tmp_path / "a.parquet"
     done = replay_here("tokenize", log, "-o", trace, "--max-rejects", "0.75")
     assert done.returncode == 0
-    assert "replay: rejected 2 of 4 lines: not a JSON object\n" in done.stderr
+    assert "replay: rejected 2: not a JSON object\n" in done.stderr
     assert (
-        "replay: rejected 1 of 4 lines: it has no time, but other lines have one\n" in done.stderr
+        "replay: rejected 1: it has no time, but other lines have one\n" in done.stderr
     )
     assert done.stderr.endswith(f"replay: rejected lines are listed in {trace}.rejects.jsonl\n")
     lines = Path(f"{trace}.rejects.jsonl").read_text(encoding="utf-8").splitlines()

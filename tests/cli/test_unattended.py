@@ -66,7 +66,7 @@ def test_a_replay_that_is_told_to_end_leaves_the_old_run_and_no_temporary_files(
 
 
 @pytest.mark.parametrize(("sent", "code"), SIGNALS)
-def test_a_tokenize_that_is_told_to_end_leaves_the_old_trace_and_no_temporary_files(
+def test_a_tokenize_that_is_told_to_end_leaves_the_old_trace_and_what_it_has_read(
     tmp_path: Path, sent: signal.Signals, code: int
 ) -> None:
     log = write_log(tmp_path / "a.jsonl", [{"prompt": [i]} for i in range(9000)])
@@ -81,8 +81,11 @@ def test_a_tokenize_that_is_told_to_end_leaves_the_old_trace_and_no_temporary_fi
     )
     assert (done.returncode, done.stdout) == (code, "")
     assert "Traceback" not in done.stderr
-    assert names_in(tmp_path) == {"a.jsonl", "a.parquet"}
+    assert names_in(tmp_path) == {"a.jsonl", "a.parquet", ".a.parquet.parts"}
     assert (tmp_path / "a.parquet").read_text() == "old"
+    again = replay_here("tokenize", log, "-o", tmp_path / "a.parquet")
+    assert "replay: 1 logs had been read by a run that was interrupted" in again.stderr
+    assert names_in(tmp_path) == {"a.jsonl", "a.parquet"}
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "table"])

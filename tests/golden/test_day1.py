@@ -9,7 +9,8 @@ import duckdb
 import pytest
 
 from pipeline.config import ReplayConfig
-from pipeline.logs.lines import read_lines
+from pipeline.logs.lines import Line, read_lines
+from pipeline.logs.streams import open_log
 from pipeline.report import open_run
 from pipeline.run import replay_trace
 from pipeline.tokenize import tokenize_logs
@@ -84,5 +85,6 @@ def test_the_script_makes_the_log_that_ships(tmp_path: Path) -> None:
     assert list(lines(log)) == list(lines(TRACES / "day1.jsonl.zst"))
 
 
-def lines(log: Path) -> Iterator[tuple[int, bytes]]:
-    return read_lines(log, lambda _: None)
+def lines(log: Path) -> Iterator[Line]:
+    with open_log(log, lambda _: None) as stream:
+        yield from read_lines(stream)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import LogError
-from pipeline.tokenize import tokenize_logs
+from pipeline.tokenize import TokenizeSettings, tokenize_logs
 from pipeline.trace import TraceFile
 
 
@@ -21,9 +21,19 @@ def test_two_block_traces_are_not_joined_because_each_numbers_its_own_blocks(
 ) -> None:
     line = '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]}'
     logs = [write(tmp_path / name, line) for name in ("a.jsonl", "b.jsonl")]
-    with pytest.raises(LogError, match=r"b\.jsonl: every block trace numbers its own blocks"):
+    with pytest.raises(LogError, match=r"b\.jsonl: every mooncake log numbers its own blocks"):
         tokenize_logs(logs, tmp_path / "t.parquet")
     assert {p.name for p in tmp_path.iterdir()} == {"a.jsonl", "b.jsonl"}
+
+
+@pytest.mark.parametrize(("block_ids", "shared"), [("global", [0, 600]), ("file", [0, 0])])
+def test_the_user_says_whether_equal_ids_of_two_logs_are_equal_blocks(
+    tmp_path: Path, block_ids: str, shared: list[int]
+) -> None:
+    line = '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]}'
+    logs = [write(tmp_path / name, line) for name in ("a.jsonl", "b.jsonl")]
+    tokenize_logs(logs, tmp_path / "t.parquet", TokenizeSettings(block_ids=block_ids))
+    assert TraceFile.open(tmp_path / "t.parquet").columns().prefix_tokens.tolist() == shared
 
 
 @pytest.mark.parametrize(

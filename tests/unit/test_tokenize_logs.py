@@ -9,7 +9,7 @@ import pytest
 from samples import column, common_prefix, names_in, rows_of, token_lists, write_log
 
 from pipeline.errors import LogError
-from pipeline.tokenize import Summary, tokenize_logs
+from pipeline.tokenize import Summary, TokenizeSettings, tokenize_logs
 from pipeline.trace import TraceFile, TraceWriter
 
 EPOCH_US = 1_772_359_200_000_000
@@ -20,7 +20,16 @@ def _line(name: str, time: float | str | None, prompt: object = (1, 2)) -> dict[
 
 
 def _tokenize(log: Path, lines: Sequence[dict[str, Any] | str], **options: Any) -> Summary:
-    return tokenize_logs([write_log(log, lines)], log.with_suffix(".parquet"), **options)
+    settings = TokenizeSettings(**options)
+    return tokenize_logs([write_log(log, lines)], log.with_suffix(".parquet"), settings)
+
+
+def _rejected(log: Path) -> list[tuple[int, str]]:
+    listed = log.with_name(f"{log.stem}.parquet.rejects.jsonl")
+    rows = [json.loads(line) for line in listed.read_text(encoding="utf-8").splitlines()]
+    assert {row["file"] for row in rows} == {str(log)}
+    assert all(set(row) == {"file", "line", "reason"} for row in rows)
+    return [(row["line"], row["reason"]) for row in rows]
 
 
 def _ids(trace: Path) -> list[str]:
@@ -63,16 +72,13 @@ def test_three_clocks_in_one_file_are_told_apart_from_a_declared_one(log: Path) 
     lines = [_line(str(i), time) for i, time in enumerate(times)]
     with pytest.raises(LogError, match=r"a\.jsonl line 2: .* after year 9999"):
         _tokenize(log, lines, time_unit="s")
-    summary = _tokenize(log, lines, time_unit="s", max_rejects=1)
-    assert [(line, "9999" in why) for _, line, why in summary.rejects.lines] == [
-        (2, True),
-        (3, True),
-    ]
+    _tokenize(log, lines, time_unit="s", max_rejects=1)
+    assert [(line, "9999" in why) for line, why in _rejected(log)] == [(2, True), (3, True)]
     assert _ids(log.with_suffix(".parquet")) == ["0"]
 
 
 def test_links_are_the_longest_prefix_shared_with_any_earlier_request(log: Path) -> None:
-    prompts = [[1, 2, 3], [1, 2], [1, 2, 3, 4], [2], [1, 2, 4], [], [1, 2, 4, 4], [2]]
+    prompts = [[1, 2, 3], [1, 2], [1, 2, 3, 4], [2], [1, 2, 4], [3], [1, 2, 4, 4], [2]]
     _tokenize(log, [{"prompt": [prompt]} for prompt in prompts])
     for row in rows_of(log.with_suffix(".parquet")):
         seq = row["seq"]
@@ -86,17 +92,15 @@ def test_links_are_the_longest_prefix_shared_with_any_earlier_request(log: Path)
 def test_rejected_lines_are_listed_with_file_line_and_reason(log: Path) -> None:
     lines = ["[1]", _line("a", 1), "{", {"other": 1}, _line("b", None), _line("c", 2, None)]
     summary = _tokenize(log, lines, max_rejects=1)
-    listed = log.with_name("a.parquet.rejects.jsonl")
-    assert summary.rejects_file == listed
-    rows = [json.loads(line) for line in listed.read_text(encoding="utf-8").splitlines()]
-    assert {row["file"] for row in rows} == {str(log)}
-    assert sorted((row["line"], row["reason"]) for row in rows) == [
+    assert summary.rejects_file == log.with_name("a.parquet.rejects.jsonl")
+    assert _rejected(log) == [
         (1, "not a JSON object"),
         (3, "not a JSON object"),
-        (4, "no prompt in it: neither messages, prompt nor hash_ids"),
+        (4, "no prompt in a known form"),
         (5, "it has no time, but other lines have one"),
-        (6, "prompt is empty"),
+        (6, "the prompt is empty"),
     ]
+    assert summary.rejects.total() == 5
     assert (summary.lines, summary.requests) == (6, 1)
 
 
@@ -126,11 +130,11 @@ def test_the_limit_that_was_exceeded_is_named_as_it_was_given(log: Path) -> None
         _tokenize(log, [_line("a", 1), "{"], max_rejects=0.001)
 
 
-def test_a_line_of_another_family_is_rejected(log: Path) -> None:
+def test_a_prompt_of_another_kind_than_most_is_rejected(log: Path) -> None:
     blocks = {"timestamp": 0, "input_length": 3, "output_length": 1, "hash_ids": [1]}
-    summary = _tokenize(log, [_line("a", 1), blocks], max_rejects=0.5)
-    assert summary.family == "openai"
-    assert [why for *_, why in summary.rejects.lines] == ["a mooncake line among openai lines"]
+    summary = _tokenize(log, [_line("a", 1), blocks, _line("b", 2)], max_rejects=0.5)
+    assert summary.families == {"openai": 2, "mooncake": 1}
+    assert _rejected(log) == [(2, "blocks of 512 tokens among text or tokens")]
 
 
 def test_a_rerun_without_rejects_removes_the_old_list(log: Path) -> None:
@@ -139,7 +143,7 @@ def test_a_rerun_without_rejects_removes_the_old_list(log: Path) -> None:
     assert names_in(log.parent) == {"a.jsonl", "a.parquet"}
 
 
-@pytest.mark.parametrize("lines", [[], [""], ["{", "["]])
+@pytest.mark.parametrize("lines", [[], [""], ["{a", "["]])
 def test_a_log_without_requests_is_refused(log: Path, lines: list[str]) -> None:
     with pytest.raises(LogError, match="no requests in it"):
         _tokenize(log, lines, max_rejects=1)
@@ -150,7 +154,10 @@ def test_the_trace_says_where_it_came_from(tmp_path: Path) -> None:
     logs = [write_log(tmp_path / name, [{"prompt": "x"}]) for name in ("a.jsonl", "b.jsonl")]
     tokenize_logs(logs, tmp_path / "out.parquet")
     metadata = TraceFile.open(tmp_path / "out.parquet").metadata
-    assert (metadata.tokenizer, metadata.sources) == ("qwen3", ("a.jsonl", "b.jsonl"))
+    assert (metadata.tokenizer, metadata.sources) == (
+        "qwen3 with chatml",
+        ("a.jsonl", "b.jsonl"),
+    )
     assert len(metadata.tokenizer_sha256 or "") == 64
     assert metadata.time_note == "a.jsonl: no times: file order; b.jsonl: no times: file order"
     assert (metadata.block_tokens, metadata.partial_block) == (None, None)
@@ -194,21 +201,3 @@ def test_a_failure_while_writing_keeps_the_old_trace(
         _tokenize(log, [_line("a", 1)])
     assert trace.read_bytes() == b"old"
     assert names_in(log.parent) == {"a.jsonl", "a.parquet"}
-
-
-@pytest.mark.parametrize(
-    ("name", "requests"),
-    [
-        ("openai_chat_bodies", 3),
-        ("openai_chat_envelope", 2),
-        ("openai_completions", 7),
-        ("mooncake", 3),
-    ],
-)
-def test_logs_as_they_are_found_become_requests(
-    shared: Path, tmp_path: Path, name: str, requests: int
-) -> None:
-    trace = tmp_path / "out.parquet"
-    summary = tokenize_logs([shared / "log_examples" / f"{name}.jsonl"], trace, max_rejects=0)
-    assert summary.requests == requests == TraceFile.open(trace).rows
-    assert len(TraceFile.open(trace).columns().arrival_us) == requests

@@ -1,0 +1,99 @@
+"""The SQL of a description: the files of queries/describe, and the view `trace` that they read."""
+
+import glob
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from pipeline.errors import TraceError, UsageError
+from pipeline.prepare import ready_trace
+from pipeline.tables import ARRIVAL_TYPE, SEQUENCE_COLUMNS, TRACE
+from pipeline.trace import TraceFile
+
+STATEMENTS = ("overview", "lengths", "names", "top_names", "unlimited_cache")
+NO_BLOCKS = 1
+"""Blocks of one token: a hit is what the links say."""
+
+_PACKAGE = Path(__file__).parents[1]
+_QUESTION = "-- Question: "
+_SQL_TYPES = {
+    pa.uint64(): "ubigint",
+    pa.uint32(): "uinteger",
+    pa.float64(): "double",
+    pa.string(): "varchar",
+    ARRIVAL_TYPE: "timestamptz",
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One SQL statement over the view `trace`, and the question that it answers."""
+
+    name: str
+    question: str
+    sql: str
+
+
+def check_block_tokens(block_tokens: int) -> None:
+    """Raise UsageError for blocks that hold nothing."""
+    if block_tokens < 1:
+        raise UsageError(f"block-tokens is {block_tokens}: give at least 1")
+
+
+def statements() -> list[Statement]:
+    """Return the statements in the order in which they are read."""
+    inside = _PACKAGE / "queries"
+    folder = (inside if inside.is_dir() else _PACKAGE.parent / "queries") / "describe"
+    texts = {name: (folder / f"{name}.sql").read_text(encoding="utf-8") for name in STATEMENTS}
+    return [
+        Statement(name, sql.splitlines()[0].removeprefix(_QUESTION), sql)
+        for name, sql in texts.items()
+    ]
+
+
+def describe_sql(path: Path, block_tokens: int = NO_BLOCKS) -> str:
+    """Return the SQL that describes a trace, for DuckDB here or in its own shell."""
+    check_block_tokens(block_tokens)
+    with ready_trace(path) as trace:
+        if trace.path.parent != path.parent:
+            raise TraceError(
+                f"{path}: it has no links for SQL to read, and its folder can't be written;"
+                f" make a trace that has them: replay link {path} -o NEW.parquet"
+            )
+        return "\n".join([_view_sql(trace, block_tokens), *(s.sql for s in statements())])
+
+
+@contextmanager
+def open_trace(trace: TraceFile, block_tokens: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a connection that has the view `trace`; TraceError for what DuckDB can't read."""
+    try:
+        with duckdb.connect() as connection:
+            connection.execute(_view_sql(trace, block_tokens))
+            yield connection
+    except duckdb.Error as error:
+        message = " ".join(str(error).split())
+        raise TraceError(f"{trace.path}: DuckDB can't read it: {message}") from None
+
+
+def _view_sql(trace: TraceFile, block_tokens: int) -> str:
+    """Return the SQL of a view that has all columns of the contract but token and block ids."""
+    ids = {column.name for column in SEQUENCE_COLUMNS}
+    columns = []
+    for name, kind in ((c.name, _SQL_TYPES[c.type]) for c in TRACE if c.name not in ids):
+        source = f'"{name}"' if name in trace.names else "null"
+        columns.append(f'    cast({source} as {kind}) as "{name}"')
+    file = glob.escape(str(trace.path.resolve())).replace("'", "''")
+    return "\n".join(
+        (
+            "set timezone = 'UTC';",
+            f"set variable block_tokens = {block_tokens};",
+            "create view trace as select",
+            ",\n".join(columns),
+            f"from read_parquet('{file}');",
+            "",
+        )
+    )

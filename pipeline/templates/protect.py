@@ -1,0 +1,38 @@
+"""protect: control tokens that a user wrote out, broken up so that they stay text."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pipeline.logs.records import Chat
+from pipeline.templates.media import without_marks
+from pipeline.templates.strings import map_strings
+from pipeline.vocabularies.patterns import token_pattern
+
+BREAK = "\ufdd0"
+"""Stands between the letters of such a token; to be taken out before text is encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedChat(Chat):
+    """A chat whose texts hold no whole control token."""
+
+
+def protect(chat: Chat, special_tokens: Collection[str]) -> ProtectedChat:
+    """Return a chat in which every control token written out in a text is broken up."""
+    written = _pattern(frozenset(special_tokens))
+
+    def broken(text: str) -> str:
+        return written.sub(lambda found: BREAK.join([*found[0], ""]), without_marks(text))
+
+    return ProtectedChat(
+        map_strings(chat.messages, broken),
+        map_strings(chat.tools, broken),
+        map_strings(chat.settings, broken),
+    )
+
+
+@lru_cache(maxsize=16)
+def _pattern(special_tokens: frozenset[str]) -> re.Pattern[str]:
+    return re.compile(token_pattern(sorted(special_tokens)))

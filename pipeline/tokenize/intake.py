@@ -1,0 +1,234 @@
+"""Intake: one log file to a part, rendered in one thread while the other cores tokenize."""
+
+import hashlib
+from array import array
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.logs.fields import covers_all
+from pipeline.logs.reading import Found, LogFile, read_log
+from pipeline.logs.records import BadLine, Blocks, LogRecord, Skip
+from pipeline.logs.streams import Progress
+from pipeline.tokenize.encoder import Encoder, Encoders, tokenizer_of_trace
+from pipeline.tokenize.parts import PartWriter
+from pipeline.tokenize.segments import Pieces, Segmenter
+from pipeline.tokenize.settings import TokenizeSettings
+from pipeline.tokenize.times import NO_TIME, TimeColumn, find_zone
+
+_BATCH_CHARACTERS = 1 << 22
+_BATCHES_AHEAD = 2
+_LONGEST_TEXT = 10_000
+_UNKNOWN_BIT = np.uint32(1 << 31)
+CUT = "cut by the logger: --cut-prompts prefix keeps the head"
+FAILED = "failed before prefill"
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request on its way: its text in pieces, or its ids."""
+
+    line: int
+    record: LogRecord
+    segmenter: Segmenter | None
+    pieces: Pieces | None
+    answer: Pieces | None
+
+
+class Intake:
+    """Takes in one log file."""
+
+    def __init__(self, log: LogFile, settings: TokenizeSettings, encoders: Encoders) -> None:
+        self._log = log
+        self._settings = settings
+        self._encoders = encoders
+        self._times = TimeColumn(find_zone(settings.time_zone))
+        self._needed = array("b")
+        self._lines = array("q")
+        self._skips: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._kind: str | None = None
+        self._tokenizers = tokenizer_of_trace(log.path)
+        self._waiting: list[_Waiting] = []
+        self._characters = 0
+
+    def run(self, part: PartWriter, progress: Progress) -> None:
+        """Read the log and write its part. Raises LogError if it can't be read to its end."""
+        settings = self._settings
+        self._part = part
+        with ThreadPoolExecutor(1) as worker:
+            running: list[Future[None]] = []
+            for found in read_log(
+                self._log,
+                log_format=settings.log_format,
+                columns=dict(settings.columns),
+                progress=progress,
+            ):
+                self._take(found)
+                if self._characters > _BATCH_CHARACTERS:
+                    while len(running) >= _BATCHES_AHEAD:
+                        running.pop(0).result()
+                    running.append(worker.submit(self._write, self._batch()))
+            for future in running:
+                future.result()
+            self._write(self._batch())
+        self._finish()
+
+    def _batch(self) -> list[_Waiting]:
+        batch, self._waiting, self._characters = self._waiting, [], 0
+        return batch
+
+    def _take(self, found: Found) -> None:
+        try:
+            if isinstance(found.what, BadLine):
+                raise found.what
+            if isinstance(found.what, Skip):
+                self._skips[found.what.reason] += 1
+            elif found.what.failed and self._settings.failed_requests == "skip":
+                self._skips[FAILED] += 1
+            else:
+                self._accept(found.line, found.what)
+        except BadLine as reason:
+            self._reject(found.line, str(reason), found.raw)
+
+    def _reject(self, line: int, reason: str, raw: bytes | None) -> None:
+        text = None
+        if raw is not None and self._settings.keep_rejected_text:
+            text = raw[:_LONGEST_TEXT].decode("utf-8", "replace")
+        self._part.reject(line, reason, text)
+
+    def _accept(self, line: int, record: LogRecord) -> None:
+        """Queue a request; BadLine if it can't become one."""
+        prompt = record.prompt
+        cut = record.cut or (isinstance(prompt, Blocks) and not covers_all(prompt))
+        if cut and self._settings.cut_prompts == "reject":
+            raise BadLine(CUT)
+        self._counts["cut"] += cut
+        segmenter = pieces = answer = None
+        if isinstance(prompt, Blocks) or prompt is None or isinstance(prompt, list):
+            self._characters += 8 * len(prompt.ids if isinstance(prompt, Blocks) else prompt or ())
+        else:
+            encoder = self._encoder(record)
+            segmenter = encoder.segmenter
+            pieces = encoder.pieces(prompt, record.time)
+            self._characters += sum(map(len, pieces))
+        if record.answer and record.output_tokens is None:
+            segmenter = segmenter or self._encoder(record).segmenter
+            answer = segmenter.pieces(record.answer)
+            self._characters += len(record.answer)
+        self._characters += 64
+        self._waiting.append(_Waiting(line, record, segmenter, pieces, answer))
+
+    def _encoder(self, record: LogRecord) -> Encoder:
+        encoder = self._encoders.of_model(record.carried.get("model"))
+        self._tokenizers[encoder.models] = encoder.identity
+        return encoder
+
+    def _write(self, batch: list[_Waiting]) -> None:
+        """Encode a batch and write it to the part."""
+        texts: dict[int, list[Pieces]] = {}
+        segmenters: dict[int, Segmenter] = {}
+        for one in batch:
+            for pieces in (one.pieces, one.answer):
+                if pieces is not None and one.segmenter is not None:
+                    segmenters[id(one.segmenter)] = one.segmenter
+                    texts.setdefault(id(one.segmenter), []).append(pieces)
+        encoded = {key: iter(segmenters[key].encode(texts[key])) for key in texts}
+        for one in batch:
+            ids = answer = None
+            if one.pieces is not None:
+                ids = next(encoded[id(one.segmenter)])
+            if one.answer is not None:
+                answer = next(encoded[id(one.segmenter)])
+            try:
+                self._add(one, ids, answer)
+            except BadLine as reason:
+                self._part.reject(one.line, str(reason), None)
+
+    def _add(self, one: _Waiting, ids: bytes | None, answer: bytes | None) -> None:
+        record, prompt, width = one.record, one.record.prompt, 4
+        if isinstance(prompt, Blocks):
+            ids, width, tokens = np.array(prompt.ids, np.uint64).tobytes(), 8, prompt.prompt_tokens
+            self._note_blocks(prompt)
+        else:
+            if isinstance(prompt, list):
+                self._counts["token_ids"] += 1
+                ids = np.array(prompt, np.uint32).tobytes()
+            if prompt is None:
+                ids = b""
+            if ids is None:
+                raise BadLine("the tokenizer failed on it")
+            tokens = len(ids) // 4
+            if record.cut and record.length is not None and record.length > tokens:
+                ids += self._unknown(one.line, record.length - tokens)
+                tokens = record.length
+            self._kind = self._kind or ("text" if prompt is not None else None)
+        if tokens > self._settings.max_prompt_tokens:
+            raise BadLine(f"longer than --max-prompt-tokens {self._settings.max_prompt_tokens}")
+        outputs = record.output_tokens
+        if outputs is None and answer is not None:
+            outputs = len(answer) // 4
+        get = record.carried.get
+        namespace = get("namespace") if self._settings.namespaces == "log" else None
+        self._times.append(record.time)
+        self._needed.append(prompt is not None)
+        self._lines.append(one.line)
+        named = record.request_id is not None
+        row = (
+            one.line, record.request_id,
+            namespace, get("model"), get("tenant"), get("session_id"),
+            outputs, record.observed_cached_tokens, record.observed_ttft_ms, tokens,
+            _key(record.request_id.encode("utf-8", "replace")) if record.request_id else 0,
+            _key(ids) if named else 0,
+            prompt is not None, record.again, record.fallback,
+        )  # fmt: skip
+        self._part.add(row, ids, width)
+
+    def _note_blocks(self, blocks: Blocks) -> None:
+        self._kind = f"blocks of {blocks.block_tokens}"
+        partial = len(blocks.ids) * blocks.block_tokens > blocks.prompt_tokens
+        self._counts["partial_blocks"] += partial
+        self._counts["block_tokens"] = blocks.block_tokens
+
+    def _unknown(self, line: int, tokens: int) -> bytes:
+        """Return ids of tokens that the logger left out: no other prompt has them."""
+        name = f"{self._log.path.name}:{line}".encode()
+        ids = np.frombuffer(hashlib.shake_256(name).digest(4 * tokens), "<u4")
+        return (ids | _UNKNOWN_BIT).tobytes()
+
+    def _finish(self) -> None:
+        """Read the times, now that all are there, and make the part whole."""
+        family = self._log.family
+        relative = family.relative_unit if family else "s"
+        needed = np.array(self._needed, np.bool_)
+        times = self._times.resolve(needed, self._settings.time_unit, relative)
+        for row, reason in times.reasons.items():
+            self._part.reject(self._lines[row], reason, None)
+        known = times.arrival_us[times.arrival_us != NO_TIME]
+        note: dict[str, Any] = {
+            "file": str(self._log.path),
+            "lines": self._log.lines,
+            "families": dict(self._log.families),
+            "family": family.name if family else None,
+            "own_clock": bool(family and family.own_clock),
+            "own_blocks": bool(family and family.own_blocks),
+            "repairs": dict(self._log.repairs),
+            "skips": dict(self._skips),
+            "counts": dict(self._counts),
+            "kind": self._kind,
+            "time_note": times.note,
+            "time_kind": times.kind,
+            "largest_step_back_us": int(-np.diff(known).min(initial=0)),
+            "whole_seconds": bool(len(known) and not (known % 10**6).any()),
+            "tokenizers": self._tokenizers,
+        }
+        self._part.finish(times.arrival_us, note)
+
+
+def _key(content: bytes) -> int:
+    """Return a number that stands for a content, never 0."""
+    digest = hashlib.blake2b(content, digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1

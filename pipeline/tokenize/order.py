@@ -1,0 +1,191 @@
+"""The requests of all parts in one order: by time, file and line, each of them once."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.tokenize.parts import Part
+from pipeline.tokenize.settings import TokenizeSettings, session_starts
+from pipeline.tokenize.times import NO_TIME
+
+_FILLED = (
+    "namespace",
+    "model",
+    "tenant",
+    "session_id",
+    "output_tokens",
+    "observed_cached_tokens",
+    "observed_ttft_ms",
+)
+_MERGED = "told again: one request, several lines"
+_ORPHAN = "adds to a request that is not in the log"
+_RETRY = "retry: an attempt of the same request came later"
+_SECOND = 10**6
+
+
+class Requests:
+    """All rows of all parts, and which of them are requests, in order.
+
+    skips       lines that became no row of their own, by reason
+    renamed     requests whose id an earlier one has: they get a number behind it
+    ties        requests that came at the same microsecond as the one before them
+    """
+
+    def __init__(self, parts: Sequence[Part], settings: TokenizeSettings) -> None:
+        self.skips: Counter[str] = Counter()
+        frames = [
+            part.rows().with_columns(part=pl.lit(number, pl.Int32))
+            for number, part in enumerate(parts)
+        ]
+        whole = [bool(part.note["whole_seconds"]) for part in parts]
+        self._frame = pl.concat(frames, rechunk=False)
+        arrival = self._frame["arrival"].to_numpy().copy()
+        kept = self._requests_of(self._frame, arrival)
+        if parts and any(part.note["own_clock"] for part in parts):
+            _start_sessions(self._frame, arrival, kept, settings)
+        if settings.spread_ties:
+            self._spread(arrival, kept, np.array(whole))
+        kept = self._without_retries(arrival, kept, settings)
+        order = kept[np.argsort(arrival[kept], kind="stable")]
+        self._order = order
+        self.arrival = arrival[order]
+        self.ties = int((np.diff(self.arrival) == 0).sum())
+        self._suffix = self._numbers_of_ids(order)
+        self.renamed = int((self._suffix > 0).sum())
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self._order)
+
+    def ids_counts(self) -> NDArray[np.int64]:
+        """Return how many ids each request has."""
+        return self._frame["ids_count"].to_numpy()[self._order]
+
+    def slices(self, ends: Sequence[int]) -> Iterator[pl.DataFrame]:
+        """Yield the requests up to each of `ends`, filled from the lines that add to them."""
+        begin = 0
+        for end in ends:
+            rows = self._frame[self._order[begin:end]].with_columns(
+                arrival=pl.Series(self.arrival[begin:end])
+            )
+            yield self._named(self._filled(rows), begin, end)
+            begin = end
+
+    def _requests_of(self, frame: pl.DataFrame, arrival: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows that are requests; what other lines add to them is kept aside."""
+        keys = frame.select("id_key", "prompt", "again", "fallback", "part").with_row_index("row")
+        real = keys.filter(pl.col("prompt") & ~pl.col("fallback"))["part"].unique()
+        unneeded = pl.col("fallback") & pl.col("part").is_in(real.implode())
+        self._count(keys.filter(unneeded).height, _MERGED)
+        keys = keys.filter(~unneeded)
+        keys = keys.with_columns(pl.col("again") & (pl.col("id_key") != 0))
+        again = keys.filter("again")
+        self._adding = (
+            frame[again["row"]]
+            .group_by("id_key")
+            .agg(pl.col(name).drop_nulls().first() for name in _FILLED)
+        )
+        told = keys.filter(~pl.col("again") & pl.col("prompt"))
+        self._count(keys.filter(~pl.col("again") & ~pl.col("prompt")).height, _ORPHAN)
+        alone = again.filter("prompt").join(told, on="id_key", how="anti")
+        alone = alone.unique("id_key", keep="first", maintain_order=True)
+        adds = again.join(alone, on="row", how="anti")
+        known = pl.concat([told["id_key"], alone["id_key"]]).implode()
+        orphans = adds.filter(~pl.col("id_key").is_in(known)).height
+        self._count(orphans, _ORPHAN)
+        self._count(adds.height - orphans, _MERGED)
+        rows = pl.concat((told["row"], alone["row"])).sort().cast(pl.Int64).to_numpy()
+        timed: NDArray[np.int64] = rows[arrival[rows] != NO_TIME]
+        return timed
+
+    def _count(self, lines: int, reason: str) -> None:
+        if lines:
+            self.skips[reason] += lines
+
+    def _spread(
+        self, arrival: NDArray[np.int64], kept: NDArray[np.int64], whole: NDArray[np.bool_]
+    ) -> None:
+        """Move requests of one second evenly over it, where a log knows only seconds."""
+        part = self._frame["part"].to_numpy()[kept]
+        rows = pl.DataFrame({"row": kept, "part": part, "second": arrival[kept]})
+        rows = rows.filter(pl.Series(whole[part]))
+        rows = rows.with_columns(
+            place=pl.int_range(pl.len()).over("part", "second"),
+            of=pl.len().cast(pl.Int64).over("part", "second"),
+        )
+        moved = rows["second"] + rows["place"] * _SECOND // rows["of"]
+        arrival[rows["row"].to_numpy()] = moved.to_numpy()
+
+    def _without_retries(
+        self, arrival: NDArray[np.int64], kept: NDArray[np.int64], settings: TokenizeSettings
+    ) -> NDArray[np.int64]:
+        """Leave attempts out that another one of the same id and prompt soon followed."""
+        if settings.retries == "all":
+            return kept
+        keys = self._frame.select("id_key", "prompt_key")[kept].with_columns(
+            row=pl.Series(kept), arrival=pl.Series(arrival[kept])
+        )
+        keys = keys.filter(pl.col("id_key") != 0).sort("id_key", "prompt_key", "arrival", "row")
+        same = (pl.col("id_key") == pl.col("id_key").shift(-1)) & (
+            pl.col("prompt_key") == pl.col("prompt_key").shift(-1)
+        )
+        soon = pl.col("arrival").shift(-1) - pl.col("arrival") <= settings.retry_window_s * _SECOND
+        retried = keys.filter(same & soon)["row"].to_numpy()
+        self._count(len(retried), _RETRY)
+        return np.setdiff1d(kept, retried, assume_unique=True)
+
+    def _numbers_of_ids(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many requests before each have its id."""
+        keys = pl.DataFrame({"id_key": self._frame["id_key"].to_numpy()[order]})
+        number = keys.select(
+            pl.when(pl.col("id_key") != 0).then(pl.int_range(pl.len()).over("id_key")).otherwise(0)
+        )
+        return number.to_series().to_numpy()
+
+    def _filled(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if not len(self._adding):
+            return rows
+        rows = rows.join(
+            self._adding, on="id_key", how="left", suffix=":more", maintain_order="left"
+        )
+        return rows.with_columns(pl.coalesce(name, f"{name}:more") for name in _FILLED)
+
+    def _named(self, rows: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:
+        """Give every request an id of its own: the log's, numbered if it repeats, or the row."""
+        number = pl.Series("number", self._suffix[begin:end])
+        own = pl.int_range(begin, end).cast(pl.String)
+        numbered = pl.col("request_id") + "-" + (number + 1).cast(pl.String)
+        return rows.with_columns(
+            request_id=pl.when(number > 0).then(numbered).otherwise("request_id").fill_null(own)
+        )
+
+
+def _start_sessions(
+    frame: pl.DataFrame,
+    arrival: NDArray[np.int64],
+    kept: NDArray[np.int64],
+    settings: TokenizeSettings,
+) -> None:
+    """Add to each request the moment when its session starts; sessions start in file order."""
+    how, gap = session_starts(settings.session_starts)
+    session = frame["session_id"].gather(kept)
+    number = session.fill_null("").rank("dense").to_numpy().astype(np.int64) - 1
+    _, first, number = np.unique(number, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    number = rank[number]  # sessions by their first line
+    if how == "every":
+        starts = gap * np.arange(len(first), dtype=np.int64)
+    elif how == "random":
+        gaps = np.random.default_rng(0).exponential(gap, len(first))
+        starts = np.rint(np.cumsum(gaps)).astype(np.int64)
+    elif how == "in-turn":
+        lasts = np.zeros(len(first), np.int64)
+        np.maximum.at(lasts, number, arrival[kept])
+        starts = np.concatenate(([0], np.cumsum(lasts + _SECOND)[:-1]))
+    else:
+        starts = np.zeros(len(first), np.int64)
+    arrival[kept] += starts[number]
