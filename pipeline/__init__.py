@@ -5,6 +5,7 @@ The map, in reading order; a file imports only what stands above it (checked by 
     errors      what can go wrong, one class a stage
     kernel      @kernel, the one numba decorator, and where compiled kernels are kept
     files       files and folders that appear whole or not at all
+    sql_files   the SQL files of queries/ and what they say of themselves
     config      fleet, cost and clock: frozen, validated once
     tables      the contracts: columns of trace, decisions, evictions, replicas
     radix       RadixKvTree: the readable radix tree, online and as executable specification

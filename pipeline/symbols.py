@@ -42,7 +42,7 @@ class SymbolStore:
             return
         first = self._map is None
         if self._file is None:
-            self._file = tempfile.TemporaryFile(dir=self._folder)
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - as long as we
             weakref.finalize(self, self._file.close)
         self._file.truncate(4 * size)
         self._map = mmap.mmap(self._file.fileno(), 4 * size)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import pipeline
+from pipeline.cli.describe import describe
 from pipeline.cli.group import ReplayGroup, run_command
 from pipeline.cli.options import (
     PATH,
@@ -160,6 +161,7 @@ def burst() -> None:
 
 cli.add_command(tokenize)
 cli.add_command(formats)
+cli.add_command(describe)
 
 
 def main() -> None:

@@ -17,16 +17,13 @@ def tokenize_summary(trace: Path, summary: "Summary") -> Iterator[str]:
     """Yield what became of a tokenize, so that a wrong time unit or many rejects are seen."""
     shared = summary.prefix_tokens / summary.prompt_tokens if summary.prompt_tokens else 0.0
     yield (
-        f"{trace}: {summary.requests:,} requests, {summary.prompt_tokens:,} prompt tokens,"
+        f"{trace}: {_counted(summary.requests, 'request')},"
+        f" {_counted(summary.prompt_tokens, 'prompt token')},"
         f" {shared:.1%} of them a prefix of an earlier request"
     )
-    first, last = (_moment(us) for us in (summary.first_us, summary.last_us))
-    seconds = (summary.last_us - summary.first_us) / 1e6
-    rate = f", {summary.requests / seconds:.3g} requests/s" if seconds else ""
-    yield f"arrivals from {first} to {last} ({timedelta(seconds=round(seconds, 3))}{rate})"
     yield from _of_times(summary)
     families = ", ".join(f"{lines:,} {name}" for name, lines in summary.families.most_common())
-    yield f"{summary.lines:,} lines: {families}"
+    yield f"{_counted(summary.lines, 'line')}: {families}"
     for what, counted in (
         ("skipped", summary.skips),
         ("rejected", summary.rejects),
@@ -36,32 +33,45 @@ def tokenize_summary(trace: Path, summary: "Summary") -> Iterator[str]:
             yield f"{what} {lines:,}: {reason}"
     if summary.rejects_file:
         yield f"rejected lines are listed in {summary.rejects_file}"
-    if summary.cut:
-        yield f"{summary.cut:,} prompts were cut by the logger: only their heads are known"
-    if summary.token_ids:
-        yield f"{summary.token_ids:,} prompts came as token ids and were taken as they are"
-    if summary.renamed:
-        yield f"{summary.renamed:,} requests had the id of an earlier one: their number was added"
+    for prompts, what in (
+        (summary.cut, "cut by the logger: only the head is known"),
+        (summary.token_ids, "taken as the token ids that the log holds"),
+        (summary.renamed, "numbered, because an earlier request has the same id"),
+    ):
+        if prompts:
+            yield f"{_counted(prompts, 'prompt')} {what}"
     if summary.resumed:
-        yield f"{summary.resumed:,} logs had been read by a run that was interrupted"
+        yield f"{_counted(summary.resumed, 'log')} had been read by a run that was interrupted"
     yield from (f"warning: {warning}" for warning in summary.warnings)
 
 
 def _of_times(summary: "Summary") -> Iterator[str]:
+    seconds = (summary.last_us - summary.first_us) / 1e6
+    if seconds:
+        first, last = (_moment(us) for us in (summary.first_us, summary.last_us))
+        yield (
+            f"arrivals from {first} to {last} ({timedelta(seconds=round(seconds, 3))},"
+            f" {summary.requests / seconds:.3g} requests/s)"
+        )
     notes = list(dict.fromkeys(summary.time_notes))
     yield from notes[:_NOTES]
     if len(notes) > _NOTES:
-        yield f"… and {len(notes) - _NOTES:,} more logs"
-    if summary.ties:
-        yield f"{summary.ties:,} requests came at the same time as the one before: kept in order"
+        yield f"… and {_counted(len(notes) - _NOTES, 'more log')}"
+    if summary.ties and seconds:
+        tied = _counted(summary.ties, "request")
+        yield f"{tied} at the same time as the one before: in the order of the log"
     if summary.largest_step_back_us:
         step = timedelta(microseconds=summary.largest_step_back_us)
-        yield f"the logs are not in order of time: largest step back {step}; sorted"
+        yield f"not in order of time, by up to {step}: sorted"
     if summary.looks_reversed:
         yield (
-            "warning: most shared prompts come before the shorter ones that they extend:"
-            " the log looks reversed"
+            "warning: the log looks reversed: most prompts that share a beginning come before"
+            " the shorter ones that they extend"
         )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def run_summary(target: Path, result: dict[str, Any]) -> Iterator[str]:

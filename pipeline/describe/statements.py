@@ -3,7 +3,6 @@
 import glob
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from pipeline.errors import TraceError, UsageError
 from pipeline.prepare import ready_trace
+from pipeline.sql_files import SqlFile, queries_folder, read_sql_file
 from pipeline.tables import ARRIVAL_TYPE, SEQUENCE_COLUMNS, TRACE
 from pipeline.trace import TraceFile
 
@@ -18,8 +18,6 @@ STATEMENTS = ("overview", "lengths", "names", "top_names", "unlimited_cache")
 NO_BLOCKS = 1
 """Blocks of one token: a hit is what the links say."""
 
-_PACKAGE = Path(__file__).parents[1]
-_QUESTION = "-- Question: "
 _SQL_TYPES = {
     pa.uint64(): "ubigint",
     pa.uint32(): "uinteger",
@@ -29,30 +27,16 @@ _SQL_TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class Statement:
-    """One SQL statement over the view `trace`, and the question that it answers."""
-
-    name: str
-    question: str
-    sql: str
-
-
 def check_block_tokens(block_tokens: int) -> None:
     """Raise UsageError for blocks that hold nothing."""
     if block_tokens < 1:
         raise UsageError(f"block-tokens is {block_tokens}: give at least 1")
 
 
-def statements() -> list[Statement]:
+def statements() -> list[SqlFile]:
     """Return the statements in the order in which they are read."""
-    inside = _PACKAGE / "queries"
-    folder = (inside if inside.is_dir() else _PACKAGE.parent / "queries") / "describe"
-    texts = {name: (folder / f"{name}.sql").read_text(encoding="utf-8") for name in STATEMENTS}
-    return [
-        Statement(name, sql.splitlines()[0].removeprefix(_QUESTION), sql)
-        for name, sql in texts.items()
-    ]
+    folder = queries_folder() / "describe"
+    return [read_sql_file(folder / f"{name}.sql") for name in STATEMENTS]
 
 
 def describe_sql(path: Path, block_tokens: int = NO_BLOCKS) -> str:

@@ -105,7 +105,11 @@ def carried_of(body: dict[str, Any], line: dict[str, Any] | None = None) -> dict
 
 
 def _session(fields: dict[str, Any]) -> str | None:
-    return next((name for n in _SESSIONS if (name := text_or_none(fields.get(n)))), None)
+    for field in _SESSIONS:
+        name = text_or_none(fields.get(field))
+        if name:
+            return name
+    return None
 
 
 def failed(status: object, usage: Usage) -> bool:

@@ -40,10 +40,15 @@ class Envelope(NamedTuple):
 
 def is_access_log(line: dict[str, Any]) -> bool:
     """Tell whether a line is of an access log: of nginx, or of Envoy."""
-    nginx = any(name in line for name in ("msec", "request_time", "time_iso8601", "time_local"))
-    if nginx and any(name in line for name in ("request_uri", "uri", "request")):
+    return _is_access_log(tuple(line))
+
+
+@lru_cache(maxsize=256)
+def _is_access_log(names: tuple[str, ...]) -> bool:
+    nginx = any(name in names for name in ("msec", "request_time", "time_iso8601", "time_local"))
+    if nginx and any(name in names for name in ("request_uri", "uri", "request")):
         return True
-    return "start_time" in line and any(n in line for n in ("response_code", "response_flags"))
+    return "start_time" in names and any(n in names for n in ("response_code", "response_flags"))
 
 
 def has_envelope(line: dict[str, Any]) -> bool:
@@ -141,7 +146,7 @@ def response_of(value: object) -> dict[str, Any]:
         return _gathered(value)
     if not isinstance(value, dict):
         return {}
-    return response_of(value["body"]) if "body" in value and "usage" not in value else value
+    return response_of(value["body"]) if "body" in value else value
 
 
 def _reporting(text: str) -> list[str]:

@@ -31,14 +31,20 @@ def count_or_none(value: object) -> int | None:
 
 def text_or_none(value: object) -> str | None:
     """Return an id as text; numbers are ids too, half a surrogate pair is U+FFFD."""
-    if value is None or value == "" or isinstance(value, dict | list | bool):
+    if type(value) is str and value.isascii():
+        return value or None
+    if value is None or isinstance(value, dict | list | bool):
         return None
     return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def first_of(fields: dict[str, Any], *names: str) -> Any:
     """Return the first of the fields of these names that isn't null, None if there is none."""
-    return next((fields[name] for name in names if fields.get(name) is not None), None)
+    for name in names:
+        value = fields.get(name)
+        if value is not None:
+            return value
+    return None
 
 
 def mapping(value: object) -> dict[str, Any]:

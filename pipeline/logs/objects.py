@@ -35,10 +35,21 @@ def parse_line(line: bytes) -> Content:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
-        return _lenient(line)
+        return _behind_prefix(line) or _lenient(line)
     if not isinstance(value, dict):
         raise BadLine("not a JSON object")
     return Content([value])
+
+
+def _behind_prefix(line: bytes) -> Content | None:
+    """Return the strict object behind a plain log prefix: some logs have one on every line."""
+    begin = line.find(b"{", 0, _LONGEST_PREFIX)
+    if begin <= 0 or not line[:begin].isascii() or line[:begin].isspace():
+        return None
+    try:
+        return Content([orjson.loads(memoryview(line)[begin:])], (LOG_PREFIX,))
+    except orjson.JSONDecodeError:
+        return None
 
 
 def _lenient(line: bytes) -> Content:

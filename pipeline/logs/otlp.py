@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
         return value
     [(kind, content)] = value.items()
     if kind == "intValue":
-        return int(content) if str(content).removeprefix("-").isdecimal() else None
+        return int(content) if str(content).isdecimal() else None
     if kind == "arrayValue":
         values = mapping(content).get("values")
         return [_plain(item) for item in values] if isinstance(values, list) else []

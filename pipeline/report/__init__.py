@@ -6,12 +6,11 @@ render    rows as table, CSV, JSON or Parquet
 """
 
 from pipeline.report.render import FORMATS, render, transposed
-from pipeline.report.reports import Report, find_report, list_reports
+from pipeline.report.reports import find_report, list_reports
 from pipeline.report.views import open_run, select, views_sql
 
 __all__ = [
     "FORMATS",
-    "Report",
     "find_report",
     "list_reports",
     "open_run",

@@ -6,11 +6,14 @@ from typing import Any
 
 from jinja2 import TemplateRuntimeError
 
-_STEPS = 5_000_000
-_CHARACTERS = 1 << 29
+STEPS = 5_000_000
+CHARACTERS = 1 << 29
 LARGEST = 64_000_000
 """Characters of the longest text, rendered or on the way; a list's element counts as some."""
 _ELEMENT = 8
+CALL = 10
+"""Steps of a call or a filter, which take longer than a turn of an empty loop."""
+_PART = 4
 _LARGEST_NUMBER_BITS = 10_000
 _TEXT_FILTERS = {
     *("capitalize", "center", "e", "escape", "forceescape", "indent", "lower", "replace", "safe"),
@@ -33,8 +36,8 @@ class Budget:
 
     def renew(self) -> None:
         """Start anew."""
-        self._steps = _STEPS
-        self._characters = _CHARACTERS
+        self._steps = STEPS
+        self._characters = CHARACTERS
 
     def step(self, count: int = 1) -> None:
         """Count a step: a turn of a loop, a call, a filter, a value looked at."""
@@ -64,7 +67,7 @@ class Budget:
         total = 0
         while waiting:
             part, depth = waiting.pop()
-            self.step()
+            self.step(_PART)
             total += 4 + indent * depth
             if isinstance(part, (str, bytes)):
                 total += len(part)
@@ -97,7 +100,7 @@ class Budget:
 
     def take_call(self, name: str, subject: Any, arguments: Sequence[Any]) -> None:
         """Count what a method or filter of this name is going to make of its subject."""
-        self.step()
+        self.step(CALL)
         self.take_value(subject)
         text = subject if isinstance(subject, str) else ""
         widest = max(_widths(arguments), default=0)

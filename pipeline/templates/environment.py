@@ -13,7 +13,7 @@ from jinja2.runtime import Context, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from pipeline.templates.budget import Budget
+from pipeline.templates.budget import CALL, Budget
 
 _LEFT_OUT = (
     "random",
@@ -76,7 +76,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
                 args = (self.budget.take_joined(args[0], str(subject)), *args[1:])
             self.budget.take_call(name, subject, [*args, *kwargs.values()])
         else:
-            self.budget.step()
+            self.budget.step(CALL)
         found = super().call(context, obj, *args, **kwargs)
         self.budget.take_value(found)
         return found

@@ -4,6 +4,7 @@ import fnmatch
 import hashlib
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from pipeline.tokenize.settings import TokenizeSettings
 from pipeline.tokenize.times import Time, moment_of
 from pipeline.trace.metadata import TraceMetadata
 from pipeline.vocabularies import find_vocabulary
+
+_END = "\ufdd3"  # a character that is none
 
 
 class Encoder:
@@ -50,18 +53,32 @@ class Encoder:
         fingerprint = hashlib.sha256(repr(key).encode()).hexdigest()
         self.identity = f"{vocabulary.name} with {template.name}", fingerprint
 
-    def pieces(self, prompt: Chat | str, time: Time) -> Pieces:
+    def pieces(self, prompt: Chat | str, time: Time, *, cut: bool = False) -> Pieces:
         """Return a prompt's text in pieces; BadLine if its messages can't be rendered.
 
-        A text without a chat template gets the one BOS that the engine gives it.
+        A text without a chat template gets the one BOS that the engine gives it. Of a chat that
+        was cut, what the template writes after its last message is not there.
         """
         vocabulary = self.segmenter.vocabulary
         if isinstance(prompt, str):
             bos = vocabulary.bos or ""
             return self.segmenter.pieces(prompt if prompt.startswith(bos) else bos + prompt)
         chat = protect(prompt, vocabulary.special) if self._protects else prompt
+        if cut:
+            chat = replace(chat, messages=[*chat.messages[:-1], _with_end(chat.messages[-1])])
         moment = moment_of(time) if self.template.uses_clock else None
-        return self.segmenter.pieces(self.template.render(chat, moment))
+        text = self.template.render(chat, moment)
+        return self.segmenter.pieces(text.rpartition(_END)[0] or text if cut else text)
+
+
+def _with_end(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with a mark at the end of its text."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": content + _END}
+    return (
+        {**message, "content": [*content, {"type": "text", "text": _END}]} if content else message
+    )
 
 
 class _Rule(NamedTuple):

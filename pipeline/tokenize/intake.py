@@ -113,7 +113,7 @@ class Intake:
         else:
             encoder = self._encoder(record)
             segmenter = encoder.segmenter
-            pieces = encoder.pieces(prompt, record.time)
+            pieces = encoder.pieces(prompt, record.time, cut=cut)
             self._characters += sum(map(len, pieces))
         if record.answer and record.output_tokens is None:
             segmenter = segmenter or self._encoder(record).segmenter
@@ -221,7 +221,6 @@ class Intake:
             "kind": self._kind,
             "time_note": times.note,
             "time_kind": times.kind,
-            "largest_step_back_us": int(-np.diff(known).min(initial=0)),
             "whole_seconds": bool(len(known) and not (known % 10**6).any()),
             "tokenizers": self._tokenizers,
         }

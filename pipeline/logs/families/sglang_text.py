@@ -17,7 +17,7 @@ from pipeline.logs.sglang import (
 
 _LINE = re.compile(r"([^'\"]{0,300}?)\b(Receive|Finish|Receive OpenAI): obj=")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?")
-_PROMPT = ("text", "input_ids")
+_PROMPT = ("input_ids", "text")
 _REST = ("rid", "lora_path", "extra_key", "routing_key", "session_id", "received_time")
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "e2e_latency")
 
@@ -59,8 +59,10 @@ def _read(line: str) -> Iterator[_Found]:
 def _obj(said: str) -> dict[str, Any]:
     """Return the fields of a request that count; only what the prompt is has to be readable."""
     found = fields(said, said.index("(") + 1)
-    obj = {name: value(found[name]) for name in _PROMPT if name in found}
-    obj |= {name: value_or_none(found[name]) for name in _REST if name in found}
+    obj = {name: value_or_none(found[name]) for name in _REST if name in found}
+    for name in _PROMPT:
+        if name in found and not obj.get("input_ids"):
+            obj[name] = value(found[name])
     if found.get("input_embeds", "None") != "None":
         obj["input_embeds"] = True
     return obj | {"session_params": _inner(found.get("session_params"))}

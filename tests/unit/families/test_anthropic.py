@@ -223,7 +223,17 @@ def test_a_body_that_the_openai_api_takes_too_is_not_anthropics(body: dict[str, 
     assert not FAMILY.recognises({"body": body, "path": "/v1/chat/completions"})
 
 
-@pytest.mark.parametrize("block", [USE, IMAGE, {"type": "thinking", "thinking": "Hm."}])
+@pytest.mark.parametrize(
+    "block",
+    [
+        USE,
+        IMAGE,
+        {"type": "thinking", "thinking": "Hm."},
+        {"type": "redacted_thinking", "data": "Zm9v"},
+        {"type": "tool_result", "tool_use_id": "t1"},
+        {"type": "document", "source": {}},
+    ],
+)
 def test_a_block_of_anthropics_form_is_a_mark_of_its_own(block: dict[str, Any]) -> None:
     messages = [ASK, {"role": "assistant", "content": ["x", block]}]
     assert FAMILY.recognises({"max_tokens": 9, "messages": messages})

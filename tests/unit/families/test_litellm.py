@@ -181,6 +181,7 @@ def test_a_failed_call_of_which_nothing_was_computed_failed() -> None:
     nothing = {"prompt_tokens": 0, "completion_tokens": 0}
     assert _record(_payload(status="failure", **nothing)).failed
     assert not _record(_payload(status="failure")).failed
+    assert not _record(_payload(status="failure", prompt_tokens=0)).failed
     assert not _record(_payload(**nothing)).failed
 
 

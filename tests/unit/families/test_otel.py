@@ -173,10 +173,10 @@ def test_parts_of_a_message_take_the_form_of_chat_completions() -> None:
         ),
         (
             {
-                "gen_ai.prompt.1.content": "Is it open?",
-                "gen_ai.prompt.1.role": "user",
-                "gen_ai.prompt.0.role": "system",
-                "gen_ai.prompt.0.content": '[{"type": "text", "text": "Be brief."}]',
+                "gen_ai.prompt.33.content": "Is it open?",
+                "gen_ai.prompt.33.role": "user",
+                "gen_ai.prompt.1.role": "system",
+                "gen_ai.prompt.1.content": '[{"type": "text", "text": "Be brief."}]',
             },
             [RULES, ASK],
         ),

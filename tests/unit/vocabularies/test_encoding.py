@@ -49,10 +49,11 @@ def test_text_is_not_composed_for_a_vocabulary_that_does_not_ask_for_it() -> Non
     assert apart != together
 
 
-@pytest.mark.parametrize("text", ["a\ud83d b", "a\ude00 b"])
+@pytest.mark.parametrize("half", [0xD83D, 0xDE00])
 def test_half_a_surrogate_pair_is_the_replacement_character(
-    plain: tiktoken.Encoding, text: str
+    plain: tiktoken.Encoding, half: int
 ) -> None:
+    text = f"a{chr(half)} b"
     assert ordinary(text) == whole(text) == [plain.encode_ordinary("a\ufffd b")]
 
 
@@ -90,10 +91,10 @@ def test_a_text_that_the_engine_gives_up_on_is_none_among_others(
 
 
 def test_a_panic_of_the_engine_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    class PanicException(BaseException):  # noqa: N818 - as pyo3 calls it
+    class PanicException(BaseException):
         pass
 
-    def panic(_: tiktoken.Encoding, text: str, **options: object) -> None:
+    def panic(_: tiktoken.Encoding, text: str, **_options: object) -> None:
         raise PanicException if text == "p" else KeyboardInterrupt
 
     monkeypatch.setattr(tiktoken.Encoding, "encode_to_numpy", panic)
@@ -110,7 +111,7 @@ def test_a_panic_of_the_engine_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("llama3", "<|begin_of_text|>hello world<|eot_id|>", [128_000, 15339, 1917, 128_009]),
         ("qwen3", "<|im_start|>hello", [START, 14990]),
         ("qwen3.5", "क्<think>", [149_567, 248_068]),
-        ("deepseek", "<｜begin▁of▁sentence｜>Hello", [0, 19923]),
+        ("deepseek", "<\uff5cbegin▁of▁sentence\uff5c>Hello", [0, 19923]),
     ],
 )
 def test_ids_that_are_known_from_elsewhere(name: str, text: str, expected: list[int]) -> None:

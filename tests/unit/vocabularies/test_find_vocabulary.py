@@ -1,4 +1,4 @@
-"""Vocabularies by name, file, folder and from the local cache, and what is said if there is none."""
+"""Vocabularies by name, file, folder and from the local cache, and what is said without one."""
 
 import base64
 import importlib

@@ -12,7 +12,7 @@ from pipeline.radix import RadixKvTree
 from pipeline.vocabularies import Vocabulary
 from pipeline.vocabularies import find_vocabulary as find
 
-WORDS = {"<s>": 0, "</s>": 1, "[A]": 2, "hello": 5, "world": 6, "<unk>": 7}
+WORDS = {"<s>": 0, "</s>": 1, "[A]": 2, "b": 3, "c": 4, "hello": 5, "world": 6, "<unk>": 7}
 ADDED = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 BEGIN = {"SpecialToken": {"id": "<s>", "type_id": 0}}
 TEXT = {"Sequence": {"id": "A", "type_id": 0}}
@@ -32,6 +32,10 @@ def opened_by(*pieces: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+OPENED = opened_by(BEGIN, TEXT)
+BERT = {"type": "BertProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]}
+
+
 def words(**changes: Any) -> dict[str, Any]:
     """Return a word-level tokenizer with a post-processor that puts <s> before a text."""
     return {
@@ -42,7 +46,7 @@ def words(**changes: Any) -> dict[str, Any]:
         "added_tokens": [added("<s>", 0), added("</s>", 1)],
         "normalizer": None,
         "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": opened_by(BEGIN, TEXT),
+        "post_processor": OPENED,
         "decoder": None,
         "model": {"type": "WordLevel", "vocab": WORDS, "unk_token": "<unk>"},
     } | changes
@@ -83,9 +87,8 @@ def test_a_second_bos_would_leave_one_token_of_a_prefix() -> None:
         (None, {"post_processor": None}, None),
         (None, {"post_processor": opened_by(TEXT)}, None),
         (None, {"post_processor": opened_by(BEGIN, BEGIN, TEXT)}, "<s><s>"),
-        (None, {"post_processor": {"type": "Sequence", "processors": [opened_by(BEGIN, TEXT)]}}, "<s>"),
-        (None, {"post_processor": {"type": "BertProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]}},
-         "<s>"),
+        (None, {"post_processor": {"type": "Sequence", "processors": [OPENED]}}, "<s>"),
+        (None, {"post_processor": BERT}, "<s>"),
         ({"add_bos_token": False}, {}, None),
         ({"add_bos_token": True, "bos_token": "[A]"}, {"post_processor": None}, "[A]"),
         ({"add_bos_token": True, "bos_token": {"content": "[A]"}}, {}, "[A]"),
@@ -130,10 +133,11 @@ def test_an_added_token_with_another_id_than_it_would_get_is_refused(
 ) -> None:
     spaced = normalizer is not None
     tokens = [added("<s>", 0), added("<x>", 99, lstrip=spaced)]
-    with pytest.raises(UsageError, match="'<x>' has id 99 in the file, but 6 once loaded"):
+    with pytest.raises(UsageError, match="'<x>' has id 99 in the file, but 8 once loaded"):
         load(tmp_path, added_tokens=tokens, normalizer=normalizer)
 
 
+NFC = {"type": "NFC"}
 SEQUENCE = {"type": "Sequence", "normalizers": []}
 METASPACE = {"type": "Metaspace", "replacement": "▁", "split": True}
 BYTES = {"type": "ByteLevel", "trim_offsets": False, "use_regex": True}
@@ -143,7 +147,7 @@ BYTES = {"type": "ByteLevel", "trim_offsets": False, "use_regex": True}
     ("cuttable", "changes"),
     [
         (True, {}),
-        (True, {"normalizer": {"type": "NFC"}}),
+        (True, {"normalizer": NFC}),
         (True, {"normalizer": SEQUENCE}),
         (False, {"normalizer": {"type": "Prepend", "prepend": "▁"}}),
         (False, {"normalizer": {**SEQUENCE, "normalizers": [{"type": "Prepend", "prepend": "▁"}]}}),
@@ -158,7 +162,7 @@ BYTES = {"type": "ByteLevel", "trim_offsets": False, "use_regex": True}
         (False, {"added_tokens": [added("<s>", 0, rstrip=True)]}),
         (False, {"added_tokens": [added("<s>", 0, single_word=True)]}),
         (True, {"added_tokens": [added("<s>", 0, normalized=True)]}),
-        (False, {"added_tokens": [added("<s>", 0, normalized=True)], "normalizer": {"type": "NFC"}}),
+        (False, {"added_tokens": [added("<s>", 0, normalized=True)], "normalizer": NFC}),
         (False, {"added_tokens": [added("<s>", 0), added("[A]<", 8, normalized=True)]}),
         (True, {"added_tokens": [added("<s>", 0, normalized=True), added("[A]<", 8)]}),
     ],
