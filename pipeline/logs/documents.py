@@ -19,6 +19,8 @@ from pipeline.logs.pickles import BadPickle, read_pickle
 from pipeline.logs.records import BadLine
 from pipeline.logs.streams import CHUNK, COMPRESSED, STDIN, LogStream, Progress
 
+_TAR_AT = 257
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _HEAD = 4096
 _ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z)")
 _OPEN_OBJECT = re.compile(rb"\{\s*\n")
@@ -41,7 +43,12 @@ def document(stream: LogStream, repairs: Counter[str] | None = None) -> Rows | N
     overlooked, and are bad without it. Raises LogError where the document breaks off or is no
     such document.
     """
-    head = stream.head(_HEAD).removeprefix(BYTE_ORDER_MARK).lstrip()
+    head = stream.head(_HEAD)
+    if head[_TAR_AT:].startswith(b"ustar"):
+        raise LogError(f"{stream.path}: is a tar archive, not a log: unpack it first")
+    if head.startswith(_UTF16):
+        raise LogError(f"{stream.path}: is UTF-16: turn it into UTF-8 first")
+    head = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     if head.startswith(_PARQUET):
         raise LogError(f"{stream.path}: is Parquet, compressed or piped: give it as a plain file")
     if _PICKLE.match(head):

@@ -89,13 +89,14 @@ def _items(log: LogFile, progress: Progress) -> Iterator[Item]:
             yield Item(number, row)
         return
     with open_log(log.path, progress) as stream:
-        rows = document(stream)
+        rows = document(stream, log.repairs)
         if rows is None:
             yield from _lines(log, stream)
             return
         for number, row in rows:
             log.lines += 1
-            yield Item(number, row if isinstance(row, dict) else BadLine("not a JSON object"))
+            known = isinstance(row, dict | BadLine)
+            yield Item(number, row if known else BadLine("not a JSON object"))
 
 
 def _lines(log: LogFile, stream: LogStream) -> Iterator[Item]:

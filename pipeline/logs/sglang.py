@@ -31,7 +31,8 @@ def requests_of(
     A batch is one request for each of its prompts. What a logger cut stands in `obj` as Cut.
     """
     rid = obj.get("rid")
-    if str(rid[0] if isinstance(rid, list) and rid else rid).startswith(_HEALTH_CHECK):
+    first = rid[0] if isinstance(rid, list) and rid else rid
+    if isinstance(first, str) and first.startswith(_HEALTH_CHECK):
         yield Skip("health check or other path")
         return
     if "is_cross_encoder_request" in obj:  # only an EmbeddingReqInput has it

@@ -11,7 +11,7 @@ CHARACTERS = 1 << 29
 LARGEST = 64_000_000
 """Characters of the longest text, rendered or on the way; a list's element counts as some."""
 _ELEMENT = 8
-CALL = 10
+CALL = 20
 """Steps of a call or a filter, which take longer than a turn of an empty loop."""
 _PART = 4
 _LARGEST_NUMBER_BITS = 10_000
@@ -125,6 +125,9 @@ class Budget:
         kept = list(parts)
         self.step(len(kept))
         total = len(between) * len(kept)
+        if set(map(type, kept)) == {str}:
+            self.take(total + sum(map(len, kept)))
+            return kept
         for part in kept:
             if isinstance(part, str):
                 total += len(part)

@@ -12,8 +12,8 @@ from pipeline.logs.records import BadLine, Chat
 from pipeline.templates.budget import LARGEST, ExhaustedError
 from pipeline.templates.content_form import content_form
 from pipeline.templates.environment import TemplateEnvironment
-from pipeline.templates.media import MediaTokens, without_markers, without_marks
-from pipeline.templates.messages import clean_messages
+from pipeline.templates.media import MediaTokens, without_marks
+from pipeline.templates.messages import are_clean, clean_messages, with_objects
 from pipeline.templates.protect import ProtectedChat
 from pipeline.templates.strings import map_strings
 
@@ -65,17 +65,19 @@ class ChatTemplate:
 
         `moment` is when the request came: templates that write the date write that one.
         """
-        scrub = without_markers if isinstance(chat, ProtectedChat) else without_marks
-        messages = map_strings(chat.messages, scrub)
-        tools = map_strings(chat.tools or None, scrub)
-        settings = {**self._tokens, **map_strings(chat.settings, scrub)}
+        change = chat.broken if isinstance(chat, ProtectedChat) else without_marks
+        tools = map_strings(chat.tools or None, change)
+        settings = {**self._tokens, **map_strings(chat.settings, change)}
         compiled = self._with_tools if tools else self._without_tools
         clock = _Clock(moment or NO_MOMENT)
         failure: BaseException | None = None
         for parse in (True, False) if self._parse_arguments else (False,):
-            cleaned = clean_messages(messages, compiled.form, self._media, parse_arguments=parse)
+            messages = with_objects(chat.messages) if parse else chat.messages
+            if isinstance(chat, ProtectedChat) or not are_clean(messages, compiled.form):
+                messages = map_strings(messages, change)  # only now: JSON may spell "<" as \u003c
+                messages = clean_messages(messages, compiled.form, self._media)
             try:
-                return compiled.render(cleaned, tools, settings, clock)
+                return compiled.render(messages, tools, settings, clock)
             except RecursionError as error:
                 failure = failure or error
                 break

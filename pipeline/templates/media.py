@@ -17,7 +17,6 @@ import numpy as np
 MARKER = "\ufdd1[0-9a-f]{32}:[0-9]{1,7}\ufdd2"
 """Regular expression of a marker, without groups."""
 _RESERVED = re.compile("[\ufdd0-\ufdd2]")
-_RESERVED_BUT_BREAKS = re.compile("[\ufdd1\ufdd2]")
 _MEDIA_BIT = np.uint32(1 << 31)
 _DATA_KEYS = ("url", "data", "file_data", "file_id", "id")
 _BASE64_KEYS = {"data", "file_data"}
@@ -59,13 +58,6 @@ def without_marks(text: str) -> str:
     if text.isascii() or not _has_marks(text):
         return text
     return _RESERVED.sub("\ufffd", text)
-
-
-def without_markers(text: str) -> str:
-    """Return a text that was protected without the characters of markers, its breaks left in."""
-    if text.isascii() or not _has_marks(text):
-        return text
-    return _RESERVED_BUT_BREAKS.sub("\ufffd", text)
 
 
 def _has_marks(text: str) -> bool:

@@ -1,7 +1,6 @@
 """clean_messages: the messages of a chat in the shape that engines hand to a chat template."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from pipeline.logs.records import BadLine
@@ -9,22 +8,37 @@ from pipeline.templates.content_form import ContentForm
 from pipeline.templates.media import MediaTokens, marker
 
 Message = dict[str, Any]
+_REASONING = {"reasoning", "thinking"}
 _BETWEEN_PARTS = "\n"
 """As vLLM joins the parts of a message for a template that wants one text."""
 
 
-def clean_messages(
-    messages: list[Any], form: ContentForm, media: MediaTokens, *, parse_arguments: bool
-) -> list[Message]:
+def with_objects(messages: list[Any]) -> list[Any]:
+    """Return messages whose tool calls have their arguments as objects, where they are some."""
+    return [_with_objects(message) for message in messages]
+
+
+def are_clean(messages: list[Any], form: ContentForm) -> bool:
+    """Tell whether messages are ready as they are, as most are: every field an ASCII text."""
+    return not (form.parts and not form.texts) and all(
+        type(message) is dict
+        and _REASONING.isdisjoint(message)
+        and set(map(type, message.values())) <= {str}
+        and all(map(str.isascii, message.values()))
+        and all(map(str.isascii, message))
+        for message in messages
+    )
+
+
+def clean_messages(messages: list[Any], form: ContentForm, media: MediaTokens) -> list[Message]:
     """Return copies of messages; BadLine if one can't be shown to a template.
 
-    Keys without a value are left out, reasoning is found under either name, and the arguments of
-    tool calls become objects if that is asked for.
+    Keys without a value are left out, and reasoning is found under either name.
     """
-    return [_clean(message, form, media, parse_arguments) for message in messages]
+    return [_clean(message, form, media) for message in messages]
 
 
-def _clean(message: Any, form: ContentForm, media: MediaTokens, parse_arguments: bool) -> Message:
+def _clean(message: Any, form: ContentForm, media: MediaTokens) -> Message:
     if not isinstance(message, dict):
         raise BadLine("one of its messages is no object")
     cleaned = {key: value for key, value in message.items() if value is not None}
@@ -33,8 +47,6 @@ def _clean(message: Any, form: ContentForm, media: MediaTokens, parse_arguments:
     reasoning = cleaned.get("reasoning", cleaned.get("thinking"))
     if isinstance(reasoning, str):
         cleaned.setdefault("reasoning_content", reasoning)
-    if parse_arguments and isinstance(cleaned.get("tool_calls"), list):
-        cleaned["tool_calls"] = [_with_object(call) for call in cleaned["tool_calls"]]
     return cleaned
 
 
@@ -68,13 +80,19 @@ def _text(part: Any, media: MediaTokens) -> str:
 _TEXT_TYPES = {"text", "refusal", "input_text", "output_text", "summary_text"}
 
 
+def _with_objects(message: Any) -> Any:
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    if not isinstance(calls, list):
+        return message
+    return {**message, "tool_calls": [_with_object(call) for call in calls]}
+
+
 def _with_object(call: Any) -> Any:
     """Return a tool call with its arguments as an object, if its text is one."""
     function = call.get("function") if isinstance(call, dict) else None
-    arguments = function.get("arguments") if isinstance(function, dict) else None
-    if not isinstance(arguments, str):
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
-    assert isinstance(function, Mapping)
+    arguments = function["arguments"]
     try:
         parsed = json.loads(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError):

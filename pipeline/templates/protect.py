@@ -1,13 +1,12 @@
 """protect: control tokens that a user wrote out, broken up so that they stay text."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
 from pipeline.logs.records import Chat
 from pipeline.templates.media import without_marks
-from pipeline.templates.strings import map_strings
 from pipeline.vocabularies.patterns import token_pattern
 
 BREAK = "\ufdd0"
@@ -16,21 +15,19 @@ BREAK = "\ufdd0"
 
 @dataclass(frozen=True, slots=True)
 class ProtectedChat(Chat):
-    """A chat whose texts hold no whole control token."""
+    """A chat whose texts are changed by `broken` before a template sees them."""
+
+    broken: Callable[[str], str] = without_marks
 
 
 def protect(chat: Chat, special_tokens: Collection[str]) -> ProtectedChat:
-    """Return a chat in which every control token written out in a text is broken up."""
+    """Return a chat to be rendered with every control token in its texts broken up by BREAK."""
     written = _pattern(frozenset(special_tokens))
 
     def broken(text: str) -> str:
         return written.sub(lambda found: BREAK.join([*found[0], ""]), without_marks(text))
 
-    return ProtectedChat(
-        map_strings(chat.messages, broken),
-        map_strings(chat.tools, broken),
-        map_strings(chat.settings, broken),
-    )
+    return ProtectedChat(chat.messages, chat.tools, chat.settings, broken)
 
 
 @lru_cache(maxsize=16)

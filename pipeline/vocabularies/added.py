@@ -62,6 +62,8 @@ def is_cuttable(content: Mapping[str, Any], added: Sequence[AddedToken]) -> bool
 def _steps(part: Any, several: str) -> list[Mapping[str, Any]]:
     if part is None:
         return []
+    if not isinstance(part, dict):
+        return [{}]
     if part.get("type") == "Sequence":
         return [step for inner in part.get(several, []) for step in _steps(inner, several)]
     return [part]

@@ -25,20 +25,7 @@ def from_tokenizer_json(
     config = _read_config(path.with_name(_CONFIG))
     added = _added_tokens(path, content, config)
     cuttable = is_cuttable(content, added)
-    if _has_dropout(content):
-        raise UsageError(
-            f"{path}: its model drops merges at random (dropout), so that no ids are right:"
-            " set dropout to null in it"
-        )
-    kept = {**content, "truncation": None, "padding": None}
-    kept["added_tokens"] = [] if cuttable else _entries(content, config)
-    text = json.dumps(kept, ensure_ascii=False)
-    reference = _load(path, text)
-    if not cuttable:
-        _check_numbers(path, reference, added)
-    elif not _are_numbered_on(content, added):
-        whole = json.dumps({**kept, "added_tokens": _entries(content, config)}, ensure_ascii=False)
-        _check_numbers(path, _load(path, whole), added)
+    reference, text = _reference(path, content, _entries(content, config), added, cuttable=cuttable)
     warnings: list[str] = []
     engine = maybe_fast(
         reference,
@@ -49,16 +36,11 @@ def from_tokenizer_json(
     )
     tokens = _template_tokens(config)
     bos = _bos(content, config, tokens)
-    special = {token.text: token.number for token in added if token.special}
-    others = {token.text: token.number for token in added if not token.special}
-    parts = (content.get(part) for part in ("normalizer", "pre_tokenizer", "model"))
-    flags = [(token.text, token.plain, token.normalized) for token in added]
-    key = json.dumps([*parts, flags], sort_keys=True)
     return Vocabulary(
         name,
-        fingerprint("json", key, special, others, bos),
-        special,
-        others,
+        _fingerprint(content, added, bos),
+        {token.text: token.number for token in added if token.special},
+        {token.text: token.number for token in added if not token.special},
         bos,
         cuttable,
         engine,
@@ -66,6 +48,37 @@ def from_tokenizer_json(
         folder=path.parent,
         warnings=warnings,
     )
+
+
+def _reference(
+    path: Path,
+    content: Mapping[str, Any],
+    entries: Sequence[Mapping[str, Any]],
+    added: Sequence[AddedToken],
+    *,
+    cuttable: bool,
+) -> tuple[JsonEngine, str]:
+    """Return the engine, and the tokenizer.json that it was made from."""
+    model = content["model"]
+    if model.get("dropout"):
+        raise UsageError(
+            f"{path}: its model drops merges at random (dropout), so that no ids are right:"
+            " set dropout to null in it"
+        )
+    kept = {**content, "truncation": None, "padding": None, "added_tokens": entries}
+    whole = json.dumps(kept, ensure_ascii=False)
+    if not cuttable or not _are_numbered_on(model.get("vocab"), added):
+        engine = _load(path, whole)
+        _check_numbers(path, engine, added)
+        if not cuttable:
+            return engine, whole
+    text = json.dumps({**kept, "added_tokens": []}, ensure_ascii=False)
+    return _load(path, text), text
+
+
+def _fingerprint(content: Mapping[str, Any], added: Sequence[AddedToken], bos: str | None) -> str:
+    parts = [content.get(part) for part in ("normalizer", "pre_tokenizer", "model")]
+    return fingerprint("json", json.dumps(parts, sort_keys=True), sorted(added), bos)
 
 
 def read_json(path: Path) -> Any:
@@ -107,11 +120,6 @@ def _added_tokens(
     return [token for token in found if token.text]
 
 
-def _has_dropout(content: Mapping[str, Any]) -> bool:
-    model = content.get("model")
-    return isinstance(model, dict) and bool(model.get("dropout"))
-
-
 def _load(path: Path, text: str) -> JsonEngine:
     try:
         return JsonEngine(text)
@@ -124,11 +132,10 @@ def _load(path: Path, text: str) -> JsonEngine:
         ) from None
 
 
-def _are_numbered_on(content: Mapping[str, Any], added: Sequence[AddedToken]) -> bool:
+def _are_numbered_on(vocab: Any, added: Sequence[AddedToken]) -> bool:
     """Tell whether added tokens have the ids that tokenizers give them by itself, as is usual."""
-    vocab: Any = content["model"]["vocab"]
-    if not isinstance(vocab, dict):  # Unigram: pieces and scores
-        vocab = {piece[0]: i for i, piece in enumerate(vocab)}
+    if not isinstance(vocab, dict):
+        return False
     last = len(vocab) - 1
     for token in added:
         if token.number != vocab.get(token.text, last + 1):

@@ -29,19 +29,7 @@ def from_tekken(
     Ids are ranks moved up by the number of control tokens, which come first.
     """
     try:
-        pattern = str(content["config"]["pattern"])
-        count = int(content["config"]["default_num_special_tokens"])
-        size = int(content["config"]["default_vocab_size"])
-        ranks = {
-            base64.b64decode(entry["token_bytes"]): entry["rank"] + count
-            for entry in content["vocab"]
-            if entry["rank"] < size - count
-        }
-        listed = content.get("special_tokens")
-        names = {i: f"<SPECIAL_{i}>" for i in range(count)}
-        names |= dict(enumerate(_OLD_CONTROL[:count])) if listed is None else {}
-        names |= {entry["rank"]: entry["token_str"] for entry in listed or []}
-        special = {str(token): int(number) for number, token in sorted(names.items())}
+        ranks, pattern, special = _parse(content)
         engine = RankEngine(ranks, pattern)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
@@ -62,3 +50,21 @@ def from_tekken(
         folder=path.parent,
         warnings=warnings,
     )
+
+
+def _parse(content: Mapping[str, Any]) -> tuple[dict[bytes, int], str, dict[str, int]]:
+    """Return ranks as ids, the pattern, and the control tokens."""
+    config, listed = content["config"], content.get("special_tokens")
+    count = int(config["default_num_special_tokens"])
+    largest = int(config["default_vocab_size"]) - count
+    ranks = {
+        base64.b64decode(entry["token_bytes"]): entry["rank"] + count
+        for entry in content["vocab"]
+        if entry["rank"] < largest
+    }
+    names = {i: f"<SPECIAL_{i}>" for i in range(count)}
+    if listed is None:
+        names |= dict(enumerate(_OLD_CONTROL[:count]))
+    else:
+        names |= {entry["rank"]: entry["token_str"] for entry in listed}
+    return ranks, str(config["pattern"]), {str(names[i]): i for i in sorted(names)}

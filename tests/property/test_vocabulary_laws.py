@@ -4,6 +4,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def test_the_fast_engine_gives_the_ids_of_the_reference_engine(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama3", "deepseek"])
-def test_cutting_at_tokens_gives_the_ids_of_the_whole_text(name: str, tmp_path: Any) -> None:
+def test_cutting_at_tokens_gives_the_ids_of_the_whole_text(name: str, tmp_path: Path) -> None:
     known = vocabulary(name)
     tokens = ["<think>", "</think>", *known.special, *known.added][:40]
     texts = awkward_texts(2, 2_000, tokens)
@@ -100,3 +101,15 @@ def test_an_answer_of_a_million_tokens_is_little_endian() -> None:
     assert encoded is not None
     first = ids(vocabulary("qwen3").encode_ordinary(["漢!"]))[0]
     assert np.frombuffer(encoded, "<u4")[: len(first or ())].tolist() == first
+
+
+def test_the_fast_engine_gives_the_same_ids_where_texts_can_not_be_cut(tmp_path: Path) -> None:
+    pytest.importorskip("fastokens")
+    content = ranks_as_json(qwen_ranks(2_000), KNOWN["qwen3"].pattern, {"<a>": 2_000, "<b>": 2_001})
+    content["added_tokens"][0]["lstrip"] = content["added_tokens"][1]["rstrip"] = True
+    file = str(write_json(tmp_path / "tokenizer.json", content))
+    texts = awkward_texts(3, 2_000, ["<a>", "<b>", " <a>", "<b> \n"])
+    reference, fast = find_vocabulary(file, fast=False), find_vocabulary(file, fast=True)
+    assert not reference.cuttable
+    assert fast.encode_whole(texts) == reference.encode_whole(texts)
+    assert fast.warnings == []

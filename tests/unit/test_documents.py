@@ -15,6 +15,7 @@ from pipeline.errors import LogError
 from pipeline.logs import arrays
 from pipeline.logs.documents import document
 from pipeline.logs.objects import BAD_UTF8, NOT_A_NUMBER
+from pipeline.logs.reading import LogFile, read_log
 from pipeline.logs.streams import open_log
 
 IsLines = Callable[..., bool]
@@ -229,3 +230,17 @@ def test_deep_or_endless_json_is_refused_quickly_and_in_little_memory(
 def test_a_deep_item_is_bad_and_the_next_one_is_read(rows: Read) -> None:
     deep = b"[" * 100_000 + b"]" * 100_000
     assert rows(b'[{"a": %b}, {"b": 1}]' % deep) == [(1, "not a JSON object"), (2, {"b": 1})]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\0" * 257 + b"ustar\0" + b"\0" * 300, "is a tar archive, not a log: unpack it first"),
+        ('{"prompt": "x"}\n'.encode("utf-16"), "is UTF-16: turn it into UTF-8 first"),
+    ],
+)
+def test_what_is_no_log_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(content)
+    with pytest.raises(LogError, match=message):
+        list(read_log(LogFile(log)))

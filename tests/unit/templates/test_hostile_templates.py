@@ -13,10 +13,7 @@ RANGE = "{% set r = range(100000) %}"
 GROW = "{% set ns = namespace(s='aa', l=[1], n=3) %}{% for i in range(60) %}"
 LAUGHS = GROW + "{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
 BIG = GROW.replace("60", "20") + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
-KEEP = (
-    BIG
-    + "{% set o = namespace(l=[]) %}{% for i in range(999) %}{% set o.l = o.l + [WHAT] %}{% endfor %}"
-)
+KEEP = BIG + "{% for i in range(999) %}{% set ns.l = ns.l + [WHAT] %}{% endfor %}"
 ESCAPES = [
     "{{ ''.__class__ }}",
     "{{ ''['__class__'] }}",
@@ -149,6 +146,7 @@ def test_what_a_large_chat_needs_is_allowed() -> None:
     assert len(template(source).render(chat(long))) > 15_000_000
 
 
-def test_a_rendering_does_not_count_on_the_next_one() -> None:
-    found = template("{% for i in range(90000) %}{% for j in range(40) %}{% endfor %}{% endfor %}x")
-    assert [found.render(chat(QUESTION)) for _ in range(2)] == ["x"] * 2
+def test_a_rendering_does_not_count_on_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "STEPS", 9_000)
+    found = template("{% for i in range(90) %}{% for j in range(40) %}{% endfor %}{% endfor %}x")
+    assert [found.render(chat(QUESTION)) for _ in range(3)] == ["x"] * 3

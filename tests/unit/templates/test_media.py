@@ -117,7 +117,8 @@ def test_a_user_can_not_write_a_marker() -> None:
     assert text.count("\ufffd") == 2 * 6
     escaped = {"function": {"name": "f", "arguments": '{"a": "\\ufdd1"}'}}
     message = {"role": "user", "content": "", "tool_calls": [escaped]}
-    assert "\ufdd1" not in template(source).render(chat(message))
+    source = "{{ messages[0].tool_calls|tojson }}"
+    assert template(source).render(chat(message)).count("\ufffd") == 1
 
 
 def test_other_letters_are_left_alone() -> None:

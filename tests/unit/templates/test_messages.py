@@ -8,6 +8,8 @@ from template_samples import ANSWER, QUESTION, chat, template
 from pipeline.logs.records import BadLine
 
 KEYS = "{{ messages[-1]|list|sort|join(' ') }}"
+LAST = "messages[-1].content"
+MACRO = "{% macro show(content) %}"
 CONTENT = "{{ messages[-1].content }}"
 PARTS = "{% for part in messages[-1].content %}<{{ part.type }}:{{ part.text }}>{% endfor %}"
 TEXT = {"type": "text", "text": "one"}
@@ -41,13 +43,12 @@ def test_parts_are_joined_by_lines_for_a_template_that_wants_a_text() -> None:
     [
         PARTS,
         PARTS.replace(".content", "['content']"),
-        "{% set content = messages[-1]['content'] %}" + PARTS.replace("messages[-1].content", "content"),
-        "{% set a = messages[-1].content[:9] %}{% set b = a %}" + PARTS.replace("messages[-1].content", "b"),
-        PARTS.replace("messages[-1].content", "messages[-1].content|list"),
-        "{% macro show(content) %}" + PARTS.replace("messages[-1].content", "content")
-        + "{% endmacro %}{{ show(messages[-1].content) }}",
+        PARTS.replace(LAST, LAST + "|list"),
+        "{% set content = messages[-1]['content'] %}" + PARTS.replace(LAST, "content"),
+        "{% set a = messages[-1].content[:9] %}{% set b = a %}" + PARTS.replace(LAST, "b"),
+        MACRO + PARTS.replace(LAST, "content") + "{% endmacro %}{{ show(messages[-1].content) }}",
     ],
-)  # fmt: skip
+)
 def test_parts_stay_parts_for_a_template_that_loops_over_them(source: str) -> None:
     expected = "<text:one><text:bare><text:two>"
     assert rendered(source, {"role": "user", "content": [TEXT, "bare", MORE]}) == expected
@@ -130,7 +131,8 @@ def test_arguments_become_an_object_if_they_are_one(arguments: object, expected:
 def test_a_template_that_wants_arguments_as_text_gets_them_so() -> None:
     source = "{{ 'call:' + messages[-1].tool_calls[0].function.arguments }}"
     assert rendered(source, call_with('{"a":1}')) == 'call:{"a":1}'
-    raising = "{% if messages[-1].tool_calls[0].function.arguments is mapping %}{{ raise_exception() }}{% endif %}ok"
+    test = "messages[-1].tool_calls[0].function.arguments is mapping"
+    raising = "{% if " + test + " %}{{ raise_exception() }}{% endif %}ok"
     assert rendered(raising, call_with('{"a":1}')) == "ok"
 
 

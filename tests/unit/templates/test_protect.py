@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from template_samples import QUESTION, TOOL, chat, template
@@ -12,6 +13,7 @@ from pipeline.templates.media import MARKER
 from pipeline.templates.protect import BREAK
 
 SPECIAL = ("<|im_start|>", "<|im_end|>")
+ECHO = template("{{ messages[0].content }}")
 SOURCE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ m.tool_calls|tojson"
     " if m.tool_calls }}<|im_end|>{% endfor %}{{ tools|tojson }}{{ x }}"
@@ -27,9 +29,11 @@ def test_a_token_in_a_text_is_broken_up_and_that_of_the_template_is_not() -> Non
     assert "<think>" in written
 
 
-def test_tools_arguments_and_settings_are_protected_too() -> None:
+@pytest.mark.parametrize("escaped", ["<", "\\u003c"])
+def test_tools_arguments_and_settings_are_protected_too(escaped: str) -> None:
     tool = json.loads(json.dumps(TOOL).replace("look_up", SPECIAL[0]))
-    call = {"function": {"name": "f", "arguments": json.dumps({"a": SPECIAL[1]})}}
+    arguments = json.dumps({"a": SPECIAL[1]}).replace("<", escaped)
+    call = {"function": {"name": "f", "arguments": arguments}}
     message = {"role": "user", "content": "", "tool_calls": [call]}
     written = template(SOURCE).render(protect(chat(message, tools=[tool], x=SPECIAL[0]), SPECIAL))
     assert written.count("<|im_start|>") == written.count("<|im_end|>") == 1
@@ -55,9 +59,9 @@ def test_images_are_still_markers() -> None:
     st.text("ab|", max_size=12),
 )
 def test_no_token_is_left_however_they_overlap(tokens: list[str], text: str) -> None:
-    [message] = protect(chat({"content": text}), tokens).messages
-    assert not any(token in message["content"] for token in tokens)
-    assert message["content"].replace(BREAK, "") == text
+    written = ECHO.render(protect(chat({"content": text}), tokens))
+    assert not any(token in written for token in tokens)
+    assert written.replace(BREAK, "") == text
 
 
 def test_a_chat_without_tokens_is_rendered_as_ever() -> None:
