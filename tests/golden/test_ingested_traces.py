@@ -31,10 +31,10 @@ BLOCKS = {  # requests, prompt tokens, hit ratio
 
 
 def _ratio(trace: Path, block_tokens: int = 1) -> tuple[int, int, float]:
-    [(requests, tokens, ratio)] = duckdb.sql(
-        "select count(*), sum(prompt_tokens),"
-        f" round(sum(prefix_tokens // {block_tokens} * {block_tokens}) / sum(prompt_tokens), 6)"
-        f" from read_parquet('{trace}')"
+    rows = duckdb.read_parquet(str(trace))
+    hit = f"sum(prefix_tokens // {block_tokens} * {block_tokens})"
+    [(requests, tokens, ratio)] = rows.aggregate(
+        f"count(*), sum(prompt_tokens), round({hit} / sum(prompt_tokens), 6)"
     ).fetchall()
     return requests, int(tokens), ratio
 

@@ -123,7 +123,7 @@ SESSIONS = [
 def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the times of Mooncake logs count from the start of each session."""
     family = families_by_name["mooncake"]
-    monkeypatch.setitem(family.__dict__, "own_clock", True)
+    monkeypatch.setitem(family.__dict__, "own_clock", value=True)
 
 
 @pytest.mark.usefixtures("own_clock")

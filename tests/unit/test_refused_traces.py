@@ -16,7 +16,7 @@ from samples import SMALL_FLEET, write_trace
 from pipeline.config import ClockConfig, CostModel
 from pipeline.errors import TraceError, UsageError
 from pipeline.run import replay_trace
-from pipeline.tokenize import tokenize_logs
+from pipeline.tokenize import TokenizeSettings, tokenize_logs
 from pipeline.trace import TraceFile
 
 
@@ -82,7 +82,7 @@ def test_a_trace_whose_name_is_given_to_another_meanwhile_is_read_on_as_it_was(
 def test_an_odd_line_does_not_end_the_others(tmp_path: Path, line: str, requests: int) -> None:
     log = tmp_path / "a.jsonl"
     log.write_text(f'{line}\n{{"timestamp": 2, "prompt": "y"}}\n', encoding="utf-8")
-    summary = tokenize_logs([log], tmp_path / "t.parquet", max_rejects=0.5)
+    summary = tokenize_logs([log], tmp_path / "t.parquet", TokenizeSettings(max_rejects=0.5))
     assert summary.requests == requests
 
 

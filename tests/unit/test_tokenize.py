@@ -52,7 +52,7 @@ def test_surrogates_are_one_letter_in_pairs_and_none_alone(tmp_path: Path) -> No
 
 
 def test_token_ids_are_taken_as_they_are(tmp_path: Path) -> None:
-    prompts = [[0, 2**31 - 1, 7], [151_644], []]
+    prompts = [[0, 2**31 - 1, 7], [151_644]]
     assert _tokens(tmp_path, {"prompt": prompts}) == prompts
     assert token_lists(tmp_path / "a.parquet")[0].dtype == np.uint32
 

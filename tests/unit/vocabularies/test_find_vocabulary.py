@@ -63,12 +63,11 @@ def test_a_tokenizer_json_is_found_as_a_file_in_a_folder_and_under_any_name(
 
 def test_a_folder_may_hold_a_file_of_ranks(tmp_path: Path) -> None:
     shutil.copy(QWEN_FILE, tmp_path / "qwen.tiktoken")
-    for name in (tmp_path, tmp_path / "qwen.tiktoken"):
-        found = find_vocabulary(name)
-        assert (found.name, found.sha256) == ("qwen3", vocabulary("qwen3").sha256)
-        assert found.folder == tmp_path
+    found = find_vocabulary(tmp_path)
+    assert (found.name, found.sha256) == ("qwen3", vocabulary("qwen3").sha256)
+    assert found.folder == tmp_path
     (tmp_path / "qwen.tiktoken").rename(tmp_path / "tokenizer.model")
-    assert find_vocabulary(tmp_path).name == "qwen3"
+    assert find_vocabulary(tmp_path / "tokenizer.model").name == "qwen3"
 
 
 def test_ranks_that_are_not_known_are_refused(tmp_path: Path) -> None:
