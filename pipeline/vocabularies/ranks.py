@@ -15,7 +15,7 @@ def parse_ranks(data: bytes) -> dict[bytes, int] | None:
         for line in data.splitlines():
             if line.strip():
                 token, rank = line.split()
-                ranks[base64.b64decode(token, validate=True)] = int(rank)
+                ranks[binascii.a2b_base64(token, strict_mode=True)] = int(rank)
     except (ValueError, binascii.Error):
         return None
     return ranks or None

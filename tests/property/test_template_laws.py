@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from template_samples import bare_vocabulary
 
@@ -50,6 +50,7 @@ TEMPLATES = {name: find_template(name, bare_vocabulary("v")) for name in BUILT_I
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
+@settings(max_examples=40)
 @given(messages=st.lists(MESSAGES | VALUES, max_size=4), tools=st.none() | st.lists(VALUES))
 def test_any_messages_are_rendered_or_rejected(
     name: str, messages: list[Any], tools: list[Any] | None

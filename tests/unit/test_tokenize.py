@@ -10,8 +10,19 @@ from samples import column, rows_of, token_lists, write_log
 from vocabulary_samples import ids, vocabulary
 
 from pipeline.tokenize import Summary, TokenizeSettings, tokenize_logs
+from pipeline.vocabularies import Vocabulary
 
 START, END = 151_644, 151_645
+
+
+@pytest.fixture(autouse=True)
+def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.tokenize.encoder.find_vocabulary", _found)
+
+
+def _found(name: str, *, fast: bool | None) -> Vocabulary:
+    assert fast is False
+    return vocabulary(name)
 
 
 def _tokenize(folder: Path, *lines: dict[str, Any] | str, **options: Any) -> Summary:

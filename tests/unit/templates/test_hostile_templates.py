@@ -104,7 +104,7 @@ HUGE = [
 ]  # fmt: skip
 
 
-FULL = [ENDLESS[2], ENDLESS[5], HUGE[0], LAUGHS + "{{ ns.l|tojson }}"]
+FULL = [ENDLESS[2], HUGE[0], LAUGHS + "{{ ns.l|tojson }}"]
 
 
 def check_end(source: str, seconds: float, kilobytes: int) -> None:

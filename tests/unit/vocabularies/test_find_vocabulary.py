@@ -132,6 +132,7 @@ def test_a_cached_model_is_found_without_any_network(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("", "unknown tokenizer ''"),
         ("qwen", "unknown tokenizer 'qwen' (did you mean qwen3?): choose from qwen3"),
         ("nowhere/tokenizer.json", "tokenizer nowhere/tokenizer.json: no such file or folder"),
         ("a/b/c", "tokenizer a/b/c: no such file or folder"),
