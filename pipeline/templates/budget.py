@@ -36,19 +36,19 @@ class Budget:
 
     def renew(self) -> None:
         """Start anew."""
-        self._steps = STEPS
-        self._characters = CHARACTERS
+        self.steps = STEPS
+        self.characters = CHARACTERS
 
     def step(self, count: int = 1) -> None:
         """Count a step: a turn of a loop, a call, a filter, a value looked at."""
-        self._steps -= count
-        if self._steps < 0:
+        self.steps -= count
+        if self.steps < 0:
             raise ExhaustedError
 
     def take(self, characters: int) -> None:
         """Count characters that are about to be made, or looked through."""
-        self._characters -= characters
-        if characters > LARGEST or self._characters < 0:
+        self.characters -= characters
+        if characters > LARGEST or self.characters < 0:
             raise ExhaustedError
 
     def take_value(self, value: Any) -> None:
@@ -120,14 +120,24 @@ class Budget:
         elif name in _REFUSED or (name == "sum" and any(map(_is_several, arguments))):
             raise ExhaustedError
 
+    def joined(self, parts: tuple[Any, ...]) -> str | None:
+        """Count parts and return them as one text, None if they aren't texts."""
+        try:
+            size = sum(map(len, parts))
+            if size > LARGEST or size > self.characters or len(parts) > self.steps:
+                raise ExhaustedError
+            text = "".join(parts)
+        except TypeError:
+            return None
+        self.steps -= len(parts)
+        self.characters -= size
+        return text
+
     def take_joined(self, parts: Iterable[Any], between: str = "") -> list[Any]:
         """Count parts that are going to be one text, and return them."""
         kept = list(parts)
         self.step(len(kept))
         total = len(between) * len(kept)
-        if set(map(type, kept)) == {str}:
-            self.take(total + sum(map(len, kept)))
-            return kept
         for part in kept:
             if isinstance(part, str):
                 total += len(part)

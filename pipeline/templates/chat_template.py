@@ -103,6 +103,7 @@ class _Compiled:
             names = {node.name for node in tree.find_all(nodes.Name)}
             self.uses_clock = "strftime_now" in names
             self._template: Template = self._environment.compile_bounded(tree)
+            self._globals = dict(self._template.globals)
         except TemplateSyntaxError as error:
             raise UsageError(
                 f"chat template {name}: line {error.lineno}: {error.message}: give a jinja2"
@@ -122,6 +123,7 @@ class _Compiled:
     ) -> str:
         self._environment.budget.renew()
         variables = {
+            **self._globals,
             "documents": None,
             "add_generation_prompt": True,
             "strftime_now": clock.strftime_now,
@@ -130,7 +132,8 @@ class _Compiled:
             "tools": tools,
         }
         pieces, length = [], 0
-        for piece in self._template.generate(variables):
+        context = self._template.new_context(variables, shared=True)
+        for piece in self._template.root_render_func(context):
             length += len(piece)
             if length > LARGEST:
                 raise ExhaustedError

@@ -13,7 +13,7 @@ from jinja2.runtime import Context, LoopContext, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from pipeline.templates.budget import CALL, Budget
+from pipeline.templates.budget import CALL, Budget, ExhaustedError
 
 _LEFT_OUT = (
     "random",
@@ -86,7 +86,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     @property
     def tick(self) -> bool:
         """Count a turn of a loop: compiled into each of them."""
-        self.budget.step()
+        self.budget.steps -= 1
+        if self.budget.steps < 0:
+            raise ExhaustedError
         return True
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -115,7 +117,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def _joined(self, *parts: Any) -> str:
         """Do what `a ~ b` does."""
-        return "".join(map(str, self.budget.take_joined(parts)))
+        text = self.budget.joined(parts)
+        return "".join(map(str, self.budget.take_joined(parts))) if text is None else text
 
     def _counted(self, value: Any) -> Any:
         """Return a value that was made, or will be searched, after counting it."""

@@ -4,6 +4,8 @@ settings       TokenizeSettings: how logs become a trace
 times          the times of a log, as microseconds
 segments       text to token ids, each piece between special tokens encoded once
 encoder        for each model its vocabulary and chat template
+batches        prompts to token ids, many at a time
+encoder_process  the same in a process of its own, for large logs
 parts          what one log gave, on disk
 intake         one log to a part
 workshop       the folder of parts beside a trace, kept for the run after an interrupted one

@@ -15,6 +15,7 @@ from pipeline.errors import UsageError
 from pipeline.logs.documents import is_parquet
 from pipeline.logs.records import Chat
 from pipeline.templates import ChatTemplate, find_template, protect
+from pipeline.templates.media import without_marks
 from pipeline.tokenize.segments import Pieces, Segmenter
 from pipeline.tokenize.settings import TokenizeSettings
 from pipeline.tokenize.times import Time, moment_of
@@ -61,8 +62,8 @@ class Encoder:
         """
         vocabulary = self.segmenter.vocabulary
         if isinstance(prompt, str):
-            bos = vocabulary.bos or ""
-            return self.segmenter.pieces(prompt if prompt.startswith(bos) else bos + prompt)
+            bos, text = vocabulary.bos or "", without_marks(prompt)
+            return self.segmenter.pieces(text if text.startswith(bos) else bos + text)
         chat = protect(prompt, vocabulary.special) if self._protects else prompt
         if cut:
             chat = replace(chat, messages=[*chat.messages[:-1], _with_end(chat.messages[-1])])

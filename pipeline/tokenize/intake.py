@@ -1,21 +1,21 @@
-"""Intake: one log file to a part, rendered in one thread while the other cores tokenize."""
+"""Intake: one log file to a part, read here while other cores render and tokenize."""
 
 import hashlib
 from array import array
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline.logs.fields import covers_all
 from pipeline.logs.reading import Found, LogFile, read_log
-from pipeline.logs.records import BadLine, Blocks, LogRecord, Skip
+from pipeline.logs.records import BadLine, Blocks, Chat, LogRecord, Prompt, Skip
 from pipeline.logs.streams import Progress
-from pipeline.tokenize.encoder import Encoder, Encoders, tokenizer_of_trace
+from pipeline.tokenize.batches import NOTHING, Encoded, Text
+from pipeline.tokenize.encoder import tokenizer_of_trace
+from pipeline.tokenize.encoder_process import AnyEncoder
 from pipeline.tokenize.parts import PartWriter
-from pipeline.tokenize.segments import Pieces, Segmenter
 from pipeline.tokenize.settings import TokenizeSettings
 from pipeline.tokenize.times import NO_TIME, TimeColumn, find_zone
 
@@ -27,24 +27,27 @@ CUT = "cut by the logger: --cut-prompts prefix keeps the head"
 FAILED = "failed before prefill"
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A request on its way: its text in pieces, or its ids."""
+class _Waiting(NamedTuple):
+    """A request on its way.
+
+    text  what is to be encoded of it, None if nothing is
+    raw   its line, for those who want to see rejected ones
+    """
 
     line: int
     record: LogRecord
-    segmenter: Segmenter | None
-    pieces: Pieces | None
-    answer: Pieces | None
+    text: Text | None
+    raw: bytes | None
 
 
 class Intake:
     """Takes in one log file."""
 
-    def __init__(self, log: LogFile, settings: TokenizeSettings, encoders: Encoders) -> None:
+    def __init__(self, log: LogFile, settings: TokenizeSettings, encoder: AnyEncoder) -> None:
         self._log = log
         self._settings = settings
-        self._encoders = encoders
+        self._encoder = encoder
+        self._warnings: list[str] = []
         self._times = TimeColumn(find_zone(settings.time_zone))
         self._needed = array("b")
         self._lines = array("q")
@@ -71,15 +74,17 @@ class Intake:
                 if self._characters > _BATCH_CHARACTERS:
                     while len(running) >= _BATCHES_AHEAD:
                         running.pop(0).result()
-                    running.append(worker.submit(self._write, self._batch()))
+                    running.append(worker.submit(self._write, *self._batch()))
             for future in running:
                 future.result()
-            self._write(self._batch())
+            self._write(*self._batch())
         self._finish()
 
-    def _batch(self) -> list[_Waiting]:
+    def _batch(self) -> tuple[list[_Waiting], Future[Encoded] | None]:
+        """Return what waits, and what its texts are going to be."""
         batch, self._waiting, self._characters = self._waiting, [], 0
-        return batch
+        texts = [one.text for one in batch if one.text is not None]
+        return batch, self._encoder.submit(texts) if texts else None
 
     def _take(self, found: Found) -> None:
         try:
@@ -90,66 +95,49 @@ class Intake:
             elif found.what.failed and self._settings.failed_requests == "skip":
                 self._skips[FAILED] += 1
             else:
-                self._accept(found.line, found.what)
+                self._accept(found, found.what)
         except BadLine as reason:
-            self._reject(found.line, str(reason), found.raw)
+            self._reject(found.line, reason, found.raw)
 
-    def _reject(self, line: int, reason: str, raw: bytes | None) -> None:
+    def _reject(self, line: int, reason: BadLine, raw: bytes | None) -> None:
         text = None
         if raw is not None and self._settings.keep_rejected_text:
             text = raw[:_LONGEST_TEXT].decode("utf-8", "replace")
-        self._part.reject(line, reason, text)
+        self._part.reject(line, str(reason), text)
 
-    def _accept(self, line: int, record: LogRecord) -> None:
+    def _accept(self, found: Found, record: LogRecord) -> None:
         """Queue a request; BadLine if it can't become one."""
         prompt = record.prompt
         cut = record.cut or (isinstance(prompt, Blocks) and not covers_all(prompt))
         if cut and self._settings.cut_prompts == "reject":
             raise BadLine(CUT)
         self._counts["cut"] += cut
-        segmenter = pieces = answer = None
-        if isinstance(prompt, Blocks) or prompt is None or isinstance(prompt, list):
-            self._characters += 8 * len(prompt.ids if isinstance(prompt, Blocks) else prompt or ())
-        else:
-            encoder = self._encoder(record)
-            segmenter = encoder.segmenter
-            pieces = encoder.pieces(prompt, record.time, cut=cut)
-            self._characters += sum(map(len, pieces))
-        if record.answer and record.output_tokens is None:
-            segmenter = segmenter or self._encoder(record).segmenter
-            answer = segmenter.pieces(record.answer)
-            self._characters += len(record.answer)
-        self._characters += 64
-        self._waiting.append(_Waiting(line, record, segmenter, pieces, answer))
+        text = None
+        answer = record.answer if record.output_tokens is None else None
+        if isinstance(prompt, Chat | str) or answer:
+            known = prompt if isinstance(prompt, Chat | str) else None
+            text = Text(record.carried.get("model"), known, record.time, cut, answer)
+        self._characters += _size(prompt) + len(answer or "")
+        raw = found.raw if self._settings.keep_rejected_text else None
+        self._waiting.append(_Waiting(found.line, record, text, raw))
 
-    def _encoder(self, record: LogRecord) -> Encoder:
-        encoder = self._encoders.of_model(record.carried.get("model"))
-        self._tokenizers[encoder.models] = encoder.identity
-        return encoder
-
-    def _write(self, batch: list[_Waiting]) -> None:
-        """Encode a batch and write it to the part."""
-        texts: dict[int, list[Pieces]] = {}
-        segmenters: dict[int, Segmenter] = {}
+    def _write(self, batch: list[_Waiting], encoding: Future[Encoded] | None) -> None:
+        """Write a batch to the part."""
+        encoded = encoding.result() if encoding else NOTHING
+        self._tokenizers.update(encoded.tokenizers)
+        self._warnings = encoded.warnings or self._warnings
+        each = iter(zip(encoded.ids, encoded.answers, strict=True))
         for one in batch:
-            for pieces in (one.pieces, one.answer):
-                if pieces is not None and one.segmenter is not None:
-                    segmenters[id(one.segmenter)] = one.segmenter
-                    texts.setdefault(id(one.segmenter), []).append(pieces)
-        encoded = {key: iter(segmenters[key].encode(texts[key])) for key in texts}
-        for one in batch:
-            ids = answer = None
-            if one.pieces is not None:
-                ids = next(encoded[id(one.segmenter)])
-            if one.answer is not None:
-                answer = next(encoded[id(one.segmenter)])
+            ids, answer = next(each) if one.text is not None else (None, None)
             try:
                 self._add(one, ids, answer)
             except BadLine as reason:
-                self._part.reject(one.line, str(reason), None)
+                self._reject(one.line, reason, one.raw)
 
-    def _add(self, one: _Waiting, ids: bytes | None, answer: bytes | None) -> None:
+    def _add(self, one: _Waiting, ids: bytes | BadLine | None, answer: int | None) -> None:
         record, prompt, width = one.record, one.record.prompt, 4
+        if isinstance(ids, BadLine):
+            raise ids
         if isinstance(prompt, Blocks):
             ids, width, tokens = np.array(prompt.ids, np.uint64).tobytes(), 8, prompt.prompt_tokens
             self._note_blocks(prompt)
@@ -157,10 +145,7 @@ class Intake:
             if isinstance(prompt, list):
                 self._counts["token_ids"] += 1
                 ids = np.array(prompt, np.uint32).tobytes()
-            if prompt is None:
-                ids = b""
-            if ids is None:
-                raise BadLine("the tokenizer failed on it")
+            ids = ids or b""
             tokens = len(ids) // 4
             if record.cut and record.length is not None and record.length > tokens:
                 ids += self._unknown(one.line, record.length - tokens)
@@ -168,9 +153,7 @@ class Intake:
             self._kind = self._kind or ("text" if prompt is not None else None)
         if tokens > self._settings.max_prompt_tokens:
             raise BadLine(f"longer than --max-prompt-tokens {self._settings.max_prompt_tokens}")
-        outputs = record.output_tokens
-        if outputs is None and answer is not None:
-            outputs = len(answer) // 4
+        outputs = answer if record.output_tokens is None else record.output_tokens
         get = record.carried.get
         namespace = get("namespace") if self._settings.namespaces == "log" else None
         self._times.append(record.time)
@@ -223,8 +206,19 @@ class Intake:
             "time_kind": times.kind,
             "whole_seconds": bool(len(known) and not (known % 10**6).any()),
             "tokenizers": self._tokenizers,
+            "warnings": self._warnings,
         }
         self._part.finish(times.arrival_us, note)
+
+
+def _size(prompt: Prompt | None) -> int:
+    """Return about how many characters a prompt takes."""
+    if isinstance(prompt, Blocks):
+        return 64 + 8 * len(prompt.ids)
+    if isinstance(prompt, Chat):
+        contents = [message.get("content") for message in prompt.messages]
+        return 64 + sum(len(c) if isinstance(c, str) else 1000 for c in contents)
+    return 64 + len(prompt or ())
 
 
 def _key(content: bytes) -> int:

@@ -17,7 +17,7 @@ from pipeline.files import whole_file
 from pipeline.logs.reading import LogFile
 from pipeline.logs.streams import COMPRESSED, STDIN
 from pipeline.tables import ARRIVAL_TYPE, TRACE
-from pipeline.tokenize.encoder import Encoders
+from pipeline.tokenize.encoder_process import AnyEncoder, open_encoder
 from pipeline.tokenize.intake import Intake
 from pipeline.tokenize.order import Requests as Ordered
 from pipeline.tokenize.parts import Part, PartWriter, read_prompts
@@ -54,16 +54,15 @@ def tokenize_logs(
     _check_paths(logs, target)
     with open_workshop(target, settings) as workshop, ExitStack() as stack:
         summary = Summary()
-        encoders = Encoders(settings)
-        encoders.load_all()
+        encoder = open_encoder(settings, logs)
+        stack.callback(encoder.close)
         parts = []
-        for part in _parts(logs, workshop, settings, encoders, summary, progress):
+        for part in _parts(logs, workshop, settings, encoder, summary, progress):
             stack.callback(part.close)
             parts.append(part)
             summary.add(part)
         rejects = Rejects(parts)
         summary.rejects = rejects.by_reason
-        summary.warnings = encoders.warnings()
         rejects.check(summary.lines, settings.max_rejects)
         _check_joinable(parts, settings)
         ordered = Ordered(parts, settings)
@@ -92,7 +91,7 @@ def _parts(
     logs: Sequence[Path],
     workshop: Workshop,
     settings: TokenizeSettings,
-    encoders: Encoders,
+    encoder: AnyEncoder,
     summary: Summary,
     progress: Callable[[int], None],
 ) -> Iterator[Part]:
@@ -105,7 +104,7 @@ def _parts(
         else:
             writer = PartWriter(stem)
             try:
-                Intake(LogFile(log), settings, encoders).run(
+                Intake(LogFile(log), settings, encoder).run(
                     writer, partial(_progress_after, done, progress)
                 )
             finally:

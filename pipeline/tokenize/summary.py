@@ -51,6 +51,7 @@ class Summary:
             getattr(self, name).update(note[name])
         self.cut += note["counts"].get("cut", 0)
         self.token_ids += note["counts"].get("token_ids", 0)
+        self.warnings += [w for w in note["warnings"] if w not in self.warnings]
         self.time_notes.append(f"{Path(note['file']).name}: {note['time_note']}")
 
     def counts(self) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """TraceWriter: requests in arrival order in, row groups by token budget out, linked on the way."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -51,6 +52,8 @@ class TraceWriter:
         self._schema = schema.with_metadata(metadata.as_parquet())
         self._file = open_parquet(path, self._schema)
         self._links = LinkFinder(path.parent)
+        self._background = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
         self._pending: list[pa.Table] = []
         self._pending_ids = 0
         self._last_arrival: int | None = None
@@ -70,9 +73,13 @@ class TraceWriter:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self._flush()
-        self._file.close()
+        try:
+            if kind is None:
+                self._flush()
+            self._wait()
+        finally:
+            self._background.shutdown()
+            self._file.close()
 
     def write(self, requests: Requests) -> None:
         """Link a batch of requests and write it; TraceError if arrivals go backwards."""
@@ -154,10 +161,19 @@ class TraceWriter:
         return shared
 
     def _flush(self) -> None:
+        """Write a row group, while the next one is being linked."""
         if self._pending:
+            self._wait()
             table = pa.concat_tables(self._pending)
-            self._file.write_table(table, row_group_size=max(len(table), 1))
+            rows = max(len(table), 1)
+            write = self._file.write_table
+            self._writing = self._background.submit(write, table, row_group_size=rows)
         self._pending, self._pending_ids = [], 0
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
 
 
 def conform(carried: pa.Table, columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
