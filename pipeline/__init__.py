@@ -19,7 +19,8 @@ The map, in reading order; a file imports only what stands above it (checked by 
     logs        request logs -> request records, one module a log family
     vocabularies  text -> token ids, with any model's vocabulary
     templates   chat messages -> the text that an engine would see
-    tokenize    request records -> token ids -> trace
+    encode      prompts -> token ids, on all cores
+    tokenize    request logs -> trace
     replay      the fleet on branch points: cache, cost, policies, the one loop
     windows     what each replica did in each window of time
     totals      a policy's sums over a run

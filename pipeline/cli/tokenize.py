@@ -96,7 +96,7 @@ def tokenize(
 
     Example: replay tokenize gateway-*.jsonl.zst -o day1.parquet
     """
-    from pipeline.tokenize.settings import TokenizeSettings
+    from pipeline.encode.settings import TokenizeSettings
 
     if strict:
         options["max_rejects"] = 0.0

@@ -111,7 +111,8 @@ def _lines(log: LogFile, stream: LogStream) -> Iterator[Item]:
             reason = reason if line.whole else BadLine(_CUT_OFF)
             yield Item(line.number, reason, line.content)
             continue
-        log.repairs.update(content.repairs)
+        if content.repairs:
+            log.repairs.update(content.repairs)
         for value in content.values:
             yield Item(line.number, value, line.content)
 

@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.encode.batches import NOTHING, BatchEncoder, Encoded, Text
+from pipeline.encode.settings import TokenizeSettings
+from pipeline.encode.times import NO_TIME, TimeColumn, find_zone
 from pipeline.logs.fields import covers_all
 from pipeline.logs.reading import Found, LogFile, read_log
 from pipeline.logs.records import BadLine, Blocks, Chat, LogRecord, Prompt, Skip
 from pipeline.logs.streams import Progress
-from pipeline.tokenize.batches import NOTHING, Encoded, Text
-from pipeline.tokenize.encoder import tokenizer_of_trace
-from pipeline.tokenize.encoder_process import AnyEncoder
+from pipeline.tokenize.given import tokenizer_of_trace
 from pipeline.tokenize.parts import PartWriter
-from pipeline.tokenize.settings import TokenizeSettings
-from pipeline.tokenize.times import NO_TIME, TimeColumn, find_zone
 
 _BATCH_CHARACTERS = 1 << 22
 _BATCHES_AHEAD = 2
@@ -43,7 +42,7 @@ class _Waiting(NamedTuple):
 class Intake:
     """Takes in one log file."""
 
-    def __init__(self, log: LogFile, settings: TokenizeSettings, encoder: AnyEncoder) -> None:
+    def __init__(self, log: LogFile, settings: TokenizeSettings, encoder: BatchEncoder) -> None:
         self._log = log
         self._settings = settings
         self._encoder = encoder

@@ -12,17 +12,17 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.encode.batches import BatchEncoder
+from pipeline.encode.settings import TokenizeSettings
 from pipeline.errors import LogError
 from pipeline.files import whole_file
 from pipeline.logs.reading import LogFile
 from pipeline.logs.streams import COMPRESSED, STDIN
 from pipeline.tables import ARRIVAL_TYPE, TRACE
-from pipeline.tokenize.encoder_process import AnyEncoder, open_encoder
 from pipeline.tokenize.intake import Intake
 from pipeline.tokenize.order import Requests as Ordered
 from pipeline.tokenize.parts import Part, PartWriter, read_prompts
 from pipeline.tokenize.rejects import Rejects
-from pipeline.tokenize.settings import TokenizeSettings
 from pipeline.tokenize.summary import Summary, sources
 from pipeline.tokenize.workshop import Workshop, open_workshop
 from pipeline.trace.metadata import TraceMetadata
@@ -54,7 +54,7 @@ def tokenize_logs(
     _check_paths(logs, target)
     with open_workshop(target, settings) as workshop, ExitStack() as stack:
         summary = Summary()
-        encoder = open_encoder(settings, logs)
+        encoder = BatchEncoder(settings)
         stack.callback(encoder.close)
         parts = []
         for part in _parts(logs, workshop, settings, encoder, summary, progress):
@@ -91,7 +91,7 @@ def _parts(
     logs: Sequence[Path],
     workshop: Workshop,
     settings: TokenizeSettings,
-    encoder: AnyEncoder,
+    encoder: BatchEncoder,
     summary: Summary,
     progress: Callable[[int], None],
 ) -> Iterator[Part]:

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipeline.encode.settings import TokenizeSettings, session_starts
+from pipeline.encode.times import NO_TIME
 from pipeline.tokenize.parts import Part
-from pipeline.tokenize.settings import TokenizeSettings, session_starts
-from pipeline.tokenize.times import NO_TIME
 
 _FILLED = (
     "namespace",

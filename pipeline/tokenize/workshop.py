@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pipeline
+from pipeline.encode.settings import TokenizeSettings
 from pipeline.errors import LogError, ReplayError
 from pipeline.tokenize.parts import is_whole
-from pipeline.tokenize.settings import TokenizeSettings
 
 
 class Workshop:

@@ -25,6 +25,9 @@ _PROBE = (
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" * 8,
     " " * 700 + "x" + "\n" * 300 + "é" * 200 + "漢" * 200 + "🙂" * 90,
 )
+WORTH_CHARACTERS = 16 << 20
+"""To load fastokens takes seconds, in which the reference engine encodes so much."""
+
 _CHECKED_CHARACTERS = 1 << 18
 """So much of what comes first is encoded by both."""
 
@@ -37,14 +40,29 @@ class FastEngine:
     """
 
     def __init__(
-        self, reference: Engine, load: Callable[[Any], Any], name: str, warnings: list[str]
+        self,
+        reference: Engine,
+        load: Callable[[Any], Any],
+        name: str,
+        warnings: list[str],
+        *,
+        worth_characters: int,
     ) -> None:
-        """Load by calling `load` with fastokens.Tokenizer, and compare on a probe text."""
+        """Load by calling `load` with fastokens.Tokenizer, once so much text has come."""
         self._reference = reference
         self._name = name
         self._warnings = warnings
         self._to_check = _CHECKED_CHARACTERS
+        self._left_to_reference = worth_characters
+        self._load: Callable[[Any], Any] | None = load
         self._fast: Any = None
+        if worth_characters == 0:
+            self._start()
+
+    def _start(self) -> None:
+        """Load, and compare on a probe text."""
+        load, self._load = self._load, None
+        assert load
         try:
             self._fast = load(import_module("fastokens").Tokenizer)
         except BaseException as error:
@@ -55,6 +73,11 @@ class FastEngine:
 
     def encode(self, texts: Sequence[str]) -> list[bytes | None]:
         """Return the ids of each text; None where the reference engine gave up."""
+        if self._load is not None:
+            if self._left_to_reference > 0:
+                self._left_to_reference -= sum(map(len, texts))
+                return self._reference.encode(texts)
+            self._start()
         if self._fast is not None and self._to_check > 0:
             self._check_first(texts)
         if self._fast is None:
@@ -115,4 +138,5 @@ def maybe_fast(
                 "the fast engine is not installed: pip install 'replay-pipeline[fast]'"
             )
         return reference
-    return FastEngine(reference, load, name, warnings)
+    worth = 0 if fast else WORTH_CHARACTERS
+    return FastEngine(reference, load, name, warnings, worth_characters=worth)

@@ -2,14 +2,18 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import tiktoken
 
 from pipeline.vocabularies.engine import IDS, gave_up
 
-_UNUSED = "\x00 no token \x00"  # tiktoken looks for special tokens at every letter if it has none
+_BETWEEN = "\x00 no token \x00"
+"""A special token between texts: it cuts them before anything else looks at them."""
+
+_CALL_CHARACTERS = 1 << 16
 _SPACES = re.compile(r"[^\S\r\n]+")
 _TOO_MANY_SPACES = 999_000
 """tiktoken's patterns give up after a million steps back, with a panic and a trace on stderr."""
@@ -19,11 +23,12 @@ class RankEngine:
     """Encodes with tiktoken, on all cores."""
 
     def __init__(self, ranks: Mapping[bytes, int], pattern: str) -> None:
+        self._between = max(ranks.values()) + 1
         self._encoding = tiktoken.Encoding(
             "ranks",
             pat_str=pattern,
             mergeable_ranks=dict(ranks),
-            special_tokens={_UNUSED: max(ranks.values()) + 1},
+            special_tokens={_BETWEEN: self._between},
         )
 
     def encode(self, texts: Sequence[str]) -> list[bytes | None]:
@@ -39,13 +44,36 @@ class RankEngine:
         return found
 
     def _share(self, texts: Sequence[str]) -> list[bytes | None]:
-        return [self._ids(text) for text in texts]
+        """Encode many texts in few calls: tiktoken lets go of Python for a whole call."""
+        found: list[bytes | None] = []
+        group: list[str] = []
+        size = 0
+        for text in texts:
+            group.append(text)
+            size += len(text)
+            if size > _CALL_CHARACTERS:
+                found += self._group(group)
+                group, size = [], 0
+        return found + self._group(group)
 
-    def _ids(self, text: str) -> bytes | None:
+    def _group(self, texts: list[str]) -> list[bytes | None]:
+        joined = _BETWEEN.join(texts)
+        alone = len(texts) < 2 or joined.count("\0") > 2 * (len(texts) - 1)
+        ids = None if alone else self._ids(joined, {_BETWEEN})
+        if ids is None:
+            return [self._ids(text) for text in texts]
+        numbers = np.frombuffer(ids, IDS)
+        ends = (np.flatnonzero(numbers == self._between) * 4).tolist()
+        begins = [0, *(end + 4 for end in ends)]
+        return [ids[begin:end] for begin, end in zip(begins, [*ends, len(ids)], strict=True)]
+
+    def _ids(self, text: str, special: Collection[str] = ()) -> bytes | None:
         if len(text) > _TOO_MANY_SPACES and _has_too_many_spaces(text):
             return None
         try:
-            ids = self._encoding.encode_to_numpy(text, disallowed_special=())
+            ids = self._encoding.encode_to_numpy(
+                text, allowed_special=set(special), disallowed_special=()
+            )
         except BaseException as error:
             if not gave_up(error):
                 raise

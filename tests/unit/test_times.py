@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from pipeline.errors import UsageError
-from pipeline.tokenize.times import (
+from pipeline.encode.times import (
     DATES,
     NO_TIME,
     NO_TIMES,
@@ -18,6 +17,7 @@ from pipeline.tokenize.times import (
     find_zone,
     moment_of,
 )
+from pipeline.errors import UsageError
 
 MOMENT_S = 1_772_359_200  # 2026-03-01T10:00:00Z
 MOMENT_US = MOMENT_S * 10**6

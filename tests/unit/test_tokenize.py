@@ -17,7 +17,7 @@ START, END = 151_644, 151_645
 
 @pytest.fixture(autouse=True)
 def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.tokenize.encoder.find_vocabulary", _found)
+    monkeypatch.setattr("pipeline.encode.encoder.find_vocabulary", _found)
 
 
 def _found(name: str, *, fast: bool | None) -> Vocabulary:

@@ -52,7 +52,7 @@ def engine(fast: Fast | Exception, warnings: list[str], reference: Reference) ->
             raise fast
         return fast
 
-    return maybe_fast(reference, load, "mine", fast=None, warnings=warnings)
+    return maybe_fast(reference, load, "mine", fast=True, warnings=warnings)
 
 
 def test_texts_after_the_first_ones_are_encoded_by_the_fast_engine_alone() -> None:
@@ -122,3 +122,21 @@ def test_without_fastokens_it_is_refused_if_asked_for_and_else_not_missed(
     assert found is reference
     with pytest.raises(UsageError, match=r"replay-pipeline\[fast\]"):
         maybe_fast(reference, lambda _: Fast(), "mine", fast=True, warnings=[])
+
+
+def test_the_fast_engine_is_loaded_only_once_it_is_worth_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipeline.vocabularies.fast.WORTH_CHARACTERS", 10)
+    reference, loaded = Reference(), list[Fast]()
+
+    def load(_: Any) -> Fast:
+        loaded.append(Fast())
+        return loaded[-1]
+
+    found = maybe_fast(reference, load, "mine", fast=None, warnings=[])
+    assert found.encode(["0 1 2"]) == found.encode(["3 4 5"]) == [struct.pack("<I", 5)]
+    assert reference.texts == ["0 1 2", "3 4 5"]
+    assert not loaded
+    assert found.encode(["7 8"]) == [struct.pack("<I", 3)]
+    assert loaded

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pipeline.encode.times import check_unit, find_zone
 from pipeline.errors import UsageError
-from pipeline.tokenize.times import check_unit, find_zone
 
 DEFAULT_TOKENIZER = "qwen3"
 CHOICES = {

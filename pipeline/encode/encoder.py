@@ -9,17 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
+from pipeline.encode.segments import Pieces, Segmenter
+from pipeline.encode.settings import TokenizeSettings
+from pipeline.encode.times import Time, moment_of
 from pipeline.errors import UsageError
-from pipeline.logs.documents import is_parquet
 from pipeline.logs.records import Chat
 from pipeline.templates import ChatTemplate, find_template, protect
 from pipeline.templates.media import without_marks
-from pipeline.tokenize.segments import Pieces, Segmenter
-from pipeline.tokenize.settings import TokenizeSettings
-from pipeline.tokenize.times import Time, moment_of
-from pipeline.trace.metadata import TraceMetadata
 from pipeline.vocabularies import find_vocabulary
 
 _END = "\ufdd3"  # a character that is none
@@ -146,19 +142,3 @@ def _read_map(path: Path) -> list[_Rule]:
             )
         rules.append(_Rule(table["match"], table["tokenizer"], table.get("chat_template")))
     return rules
-
-
-def tokenizer_of_trace(path: Path) -> dict[str, tuple[str, str]]:
-    """Return what a trace says of its own token ids, by the models that it is for."""
-    if not is_parquet(path):
-        return {}
-    try:
-        schema = pq.read_schema(path)
-    except (OSError, ValueError):
-        return {}  # reading it will tell
-    metadata = TraceMetadata.of_parquet(schema.metadata, path)
-    return (
-        {"*": (metadata.tokenizer or "", metadata.tokenizer_sha256)}
-        if (metadata.tokenizer_sha256)
-        else {}
-    )

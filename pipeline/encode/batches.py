@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from pipeline.encode.encoder import Encoder, Encoders
+from pipeline.encode.segments import Pieces, Segmenter
+from pipeline.encode.settings import TokenizeSettings
+from pipeline.encode.times import Time
 from pipeline.logs.records import BadLine, Chat
 from pipeline.templates.media import without_marks
-from pipeline.tokenize.encoder import Encoder, Encoders
-from pipeline.tokenize.segments import Pieces, Segmenter
-from pipeline.tokenize.settings import TokenizeSettings
-from pipeline.tokenize.times import Time
 
 _FAILED = "the tokenizer failed on it"
 
