@@ -130,7 +130,7 @@ def _found(logs: tuple[Path, ...]) -> list[Path]:
 @click.command()
 @rows_format
 def formats(form: str) -> None:
-    """List the log formats that can be tokenized, and how each is recognised.
+    """List the log formats and their marks.
 
     Example: replay formats
     """

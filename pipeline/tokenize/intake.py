@@ -145,13 +145,13 @@ class Intake:
                 self._counts["token_ids"] += 1
                 ids = np.array(prompt, np.uint32).tobytes()
             ids = ids or b""
-            tokens = len(ids) // 4
-            if record.cut and record.length is not None and record.length > tokens:
-                ids += self._unknown(one.line, record.length - tokens)
-                tokens = record.length
+            known = len(ids) // 4
+            tokens = max(known, record.length or 0) if record.cut else known
             self._kind = self._kind or ("text" if prompt is not None else None)
         if tokens > self._settings.max_prompt_tokens:
             raise BadLine(f"longer than --max-prompt-tokens {self._settings.max_prompt_tokens}")
+        if width == 4:
+            ids += self._unknown(one.line, tokens - known)
         outputs = answer if record.output_tokens is None else record.output_tokens
         get = record.carried.get
         namespace = get("namespace") if self._settings.namespaces == "log" else None
@@ -177,6 +177,8 @@ class Intake:
 
     def _unknown(self, line: int, tokens: int) -> bytes:
         """Return ids of tokens that the logger left out: no other prompt has them."""
+        if tokens == 0:
+            return b""
         name = f"{self._log.path.name}:{line}".encode()
         ids = np.frombuffer(hashlib.shake_256(name).digest(4 * tokens), "<u4")
         return (ids | _UNKNOWN_BIT).tobytes()

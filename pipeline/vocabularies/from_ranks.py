@@ -5,6 +5,7 @@ import importlib
 import importlib.resources
 import tempfile
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,13 @@ BUILT_IN = (*_QWEN_FILES, *_QUICKTOK_NAMES)
 
 def built_in(name: str, *, fast: bool | None) -> Vocabulary:
     """Return a vocabulary that a package brings along; UsageError if it isn't installed."""
+    ranks, engine = _loaded(name)
+    return from_known(KNOWN[name], ranks, fast=fast, engine=engine)
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str) -> tuple[Ranks, RankEngine]:
+    """Return ranks and engine of a built-in vocabulary; they take half a second to load."""
     known = KNOWN[name]
     ranks: Ranks | None
     if name in _QWEN_FILES:
@@ -36,7 +44,7 @@ def built_in(name: str, *, fast: bool | None) -> Vocabulary:
             f"tokenizer {name}: the installed package holds other tokens than {name} has:"
             " install another version of it, or give the vocabulary's own file"
         )
-    return from_known(known, ranks, fast=fast)
+    return ranks, RankEngine(ranks, known.pattern)
 
 
 def _quicktok_ranks(name: str) -> Ranks:
@@ -70,13 +78,18 @@ def _known(data: bytes, ranks: Ranks) -> KnownVocabulary | None:
 
 
 def from_known(
-    known: KnownVocabulary, ranks: Ranks, *, fast: bool | None, folder: Path | None = None
+    known: KnownVocabulary,
+    ranks: Ranks,
+    *,
+    fast: bool | None,
+    folder: Path | None = None,
+    engine: RankEngine | None = None,
 ) -> Vocabulary:
     """Return a known vocabulary with its ranks."""
     warnings: list[str] = []
     parts = known.sha256, known.pattern, known.special, known.added, known.composed, known.bos
-    engine = maybe_fast(
-        RankEngine(ranks, known.pattern),
+    used = maybe_fast(
+        engine or RankEngine(ranks, known.pattern),
         loader(ranks, known.pattern),
         known.name,
         fast=fast,
@@ -89,7 +102,7 @@ def from_known(
         known.added,
         known.bos,
         cuttable=True,
-        engine=engine,
+        engine=used,
         composed=known.composed,
         tokens=known.tokens,
         folder=folder,

@@ -19,7 +19,7 @@ from vocabulary_samples import (
 )
 
 from pipeline.errors import UsageError
-from pipeline.vocabularies import Vocabulary
+from pipeline.vocabularies import Vocabulary, from_ranks
 from pipeline.vocabularies import find_vocabulary as find
 from pipeline.vocabularies.known import KNOWN
 
@@ -195,6 +195,7 @@ def test_a_package_with_other_tokens_is_refused(
     (tmp_path / "resources").mkdir()
     (tmp_path / "resources" / "qwen.tiktoken").write_bytes(b"IQ== 0\n")
     monkeypatch.setattr(importlib.resources, "files", lambda _: tmp_path)
+    from_ranks._loaded.cache_clear()
     assert "holds other tokens than qwen3 has" in refusal("qwen3")
 
 
