@@ -5,9 +5,10 @@ shop's help desk, a coding assistant, a contract reader, an analytics chat, an o
 that calls tools, and a tagger that uses plain completions. Chats grow turn by turn, agents step
 every few seconds, and one request in a hundred is sent again. At 02:00 a nightly job tags 250
 reviews. At 14:40 some 400 contracts reach the contract reader within half a minute, most of them
-in ten seconds: more than one replica can prefill, and no trouble for four. One prompt is empty, which tokenize rejects,
-and one holds a contract of about 30,000 tokens. All text is put together from the phrases below
-by a seeded generator: a second run with the same pyarrow writes the same bytes.
+in ten seconds: more than one replica can prefill, and no trouble for four. One prompt is empty,
+which tokenize rejects, and one holds a contract of about 30,000 tokens. All text is put together
+from the phrases below by a seeded generator: a second run with the same pyarrow writes the same
+bytes.
 """
 
 import argparse
