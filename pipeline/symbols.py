@@ -1,6 +1,8 @@
 """SymbolStore: an array that only grows; beyond memory's share it lies in a file without a name."""
 
+import errno
 import mmap
+import os
 import tempfile
 import weakref
 from pathlib import Path
@@ -44,7 +46,7 @@ class SymbolStore:
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - as long as we
             weakref.finalize(self, self._file.close)
-        self._file.truncate(4 * size)
+        _allocate(self._file.fileno(), 4 * size)
         self._map = mmap.mmap(self._file.fileno(), 4 * size)
         larger = np.frombuffer(self._map, np.uint32)
         if first:
@@ -57,3 +59,16 @@ class SymbolStore:
             self._released_at = used
             if hasattr(mmap, "MADV_DONTNEED"):
                 self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """Make a file so large, with room on the disk: without it, writing to a map kills a process."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+        else:
+            return
+    os.ftruncate(descriptor, size)

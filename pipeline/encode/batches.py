@@ -77,6 +77,10 @@ class BatchEncoder:
             pending.append(_cut(encoder, text))
         return self._background.submit(self._encode, pending, used)
 
+    def agrees(self, tokenizers: dict[str, tuple[str, str]]) -> bool:
+        """Tell whether ids that were made with these tokenizers would be made again."""
+        return self._encoders.agree(tokenizers)
+
     def close(self) -> None:
         """End the background."""
         self._background.shutdown()

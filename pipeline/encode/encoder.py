@@ -99,7 +99,11 @@ class Encoders:
         self.of_model = cache(self._of_model)
 
     def _of_model(self, model: str | None) -> Encoder:
-        rule = next(r for r in self._rules if fnmatch.fnmatchcase(model or "", r.model))
+        return self._of_rule(
+            next(r for r in self._rules if fnmatch.fnmatchcase(model or "", r.model))
+        )
+
+    def _of_rule(self, rule: _Rule) -> Encoder:
         if rule not in self._loaded:
             segmenter = self._segmenters.get(rule.tokenizer)
             if segmenter is None:
@@ -117,11 +121,19 @@ class Encoders:
     def load_all(self) -> None:
         """Load what the map names, so that a wrong name is known before any log is read."""
         for rule in self._rules[:-1]:
-            self._of_model(rule.model.replace("*", "x").replace("?", "x"))
+            self._of_rule(rule)
+
+    def agree(self, tokenizers: dict[str, tuple[str, str]]) -> bool:
+        """Tell whether these are the identities of the encoders for these models."""
+        rules = {rule.model: rule for rule in self._rules}
+        return tokenizers.keys() <= rules.keys() and all(
+            self._of_rule(rules[models]).identity == tuple(identity)
+            for models, identity in tokenizers.items()
+        )
 
     def warnings(self) -> list[str]:
         """Return what the engines had to say."""
-        return [w for s in self._segmenters.values() for w in s.vocabulary.warnings]
+        return [w for s in list(self._segmenters.values()) for w in s.vocabulary.warnings]
 
 
 def _read_map(path: Path) -> list[_Rule]:

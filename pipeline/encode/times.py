@@ -15,7 +15,9 @@ UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 NO_TIME = np.iinfo(np.int64).min
 """In place of microseconds, for a request without a usable time."""
 
-_FROM = (("ns", 1e17), ("us", 1e14), ("ms", 1e11), ("s", 1e8))
+_OLDEST_S, _NEWEST_S = 1.2e9, 4.2e9
+"""A number that would be a date from 2008 to 2103 in some unit is one; any other is relative."""
+
 _LARGEST = 9.2e18  # nothing that a clock shows in ns is larger
 _EARLIEST_DATE_US = 10**14  # in March 1973
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -100,7 +102,7 @@ class TimeColumn:
         fraction = np.array(self._fraction, np.float64)
         arrival = np.full(len(forms), NO_TIME)
         if not (forms[needed] != _ABSENT).any():
-            arrival[needed] = 0
+            arrival[:] = 0
             return FileTimes(arrival, {}, f"{NO_TIMES}: file order", NO_TIMES)
         dates = forms == _DATE
         arrival[dates] = whole[dates]
@@ -109,7 +111,7 @@ class TimeColumn:
         shown = None if declared else _shown_by(magnitude[numbers & needed])
         unit = declared or shown or relative
         scaled, fits = _scaled(whole, fraction, forms == _WHOLE, unit)
-        unlike = numbers & (_shown_each(magnitude) != _rank(shown)) & (declared is None)
+        unlike = numbers & ~_shown_as(magnitude, shown) & (declared is None)
         usable = numbers & fits & ~unlike
         arrival[usable] = scaled[usable]
         outside = (arrival != NO_TIME) & ((arrival < 0) | (arrival > LATEST_US))
@@ -195,16 +197,18 @@ def _shown_by(magnitudes: NDArray[np.float64]) -> str | None:
 
 def _shown(magnitude: float) -> str | None:
     """Return the unit in which a number of this size is a date of our time, None for relative."""
-    return next((unit for unit, least in _FROM if magnitude >= least), None)
+    return next(
+        (u for u, per in UNITS.items() if _OLDEST_S * per <= magnitude < _NEWEST_S * per), None
+    )
 
 
-def _shown_each(magnitudes: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.searchsorted(sorted(least for _, least in _FROM), magnitudes, side="right")
-
-
-def _rank(unit: str | None) -> int:
-    """Return where a unit stands among those that sizes show, 0 for relative times."""
-    return len(_FROM) - [name for name, _ in _FROM].index(unit) if unit else 0
+def _shown_as(magnitudes: NDArray[np.float64], unit: str | None) -> NDArray[np.bool_]:
+    """Tell which numbers look like dates in this unit, or like relative times for None."""
+    looks = {
+        u: (magnitudes >= _OLDEST_S * per) & (magnitudes < _NEWEST_S * per)
+        for u, per in UNITS.items()
+    }
+    return looks[unit] if unit else ~np.logical_or.reduce(list(looks.values()))
 
 
 def _unlike(shown: str | None, most: str | None) -> str:

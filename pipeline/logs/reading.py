@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pipeline.errors import LogError, unknown
 from pipeline.logs.documents import document, is_parquet, parquet_rows
@@ -17,6 +17,7 @@ from pipeline.logs.records import BadLine, Blocks, LogFamily, LogRecord, Reader,
 from pipeline.logs.streams import LogStream, Progress, open_log
 
 _HEAD = 256
+_HEAD_BYTES = 16 << 20
 _CUT_OFF = "the last line is cut off"
 
 
@@ -34,6 +35,9 @@ class Found(NamedTuple):
     line: int
     what: LogRecord | Skip | BadLine
     raw: bytes | None = None
+
+
+_Read = TypeVar("_Read", Item, Found)
 
 
 @dataclass
@@ -69,7 +73,7 @@ def read_log(
     if log_format is not None and log_format not in families_by_name:
         raise unknown("log format", log_format, list(families_by_name))
     items = _renamed(_items(log, progress), columns or {})
-    head = list(islice(items, _HEAD))
+    head = _first(items)
     forced = families_by_name[log_format] if log_format else None
     log.family = forced or _most_common(_family_of(item.value) for item in head)
     if log.family and log.family.refused:
@@ -198,9 +202,21 @@ class _LineReader:
         return list(reader(value))
 
 
+def _first(each: Iterator[_Read]) -> list[_Read]:
+    """Take what comes first: some hundred lines, fewer if they are large."""
+    head: list[_Read] = []
+    size = 0
+    for one in islice(each, _HEAD):
+        head.append(one)
+        size += len(one.raw or b"")
+        if size > _HEAD_BYTES:
+            break
+    return head
+
+
 def _of_one_kind(found: Iterator[Found]) -> Iterator[Found]:
     """Let only prompts of one kind through: the kind of most that come first."""
-    head = list(islice(found, _HEAD))
+    head = _first(found)
     kinds = Counter(kind for one in head if (kind := _kind(one.what)))
     if not kinds:
         yield from head

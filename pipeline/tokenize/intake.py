@@ -16,6 +16,7 @@ from pipeline.logs.reading import Found, LogFile, read_log
 from pipeline.logs.records import BadLine, Blocks, Chat, LogRecord, Prompt, Skip
 from pipeline.logs.streams import Progress
 from pipeline.tokenize.given import tokenizer_of_trace
+from pipeline.tokenize.order import FAILED
 from pipeline.tokenize.parts import PartWriter
 
 _BATCH_CHARACTERS = 1 << 22
@@ -23,7 +24,6 @@ _BATCHES_AHEAD = 2
 _LONGEST_TEXT = 10_000
 _UNKNOWN_BIT = np.uint32(1 << 31)
 CUT = "cut by the logger: --cut-prompts prefix keeps the head"
-FAILED = "failed before prefill"
 
 
 class _Waiting(NamedTuple):
@@ -48,7 +48,9 @@ class Intake:
         self._encoder = encoder
         self._warnings: list[str] = []
         self._times = TimeColumn(find_zone(settings.time_zone))
+        self._skips_failed = settings.failed_requests == "skip"
         self._needed = array("b")
+        self._fallback = array("b")
         self._lines = array("q")
         self._skips: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
@@ -91,7 +93,7 @@ class Intake:
                 raise found.what
             if isinstance(found.what, Skip):
                 self._skips[found.what.reason] += 1
-            elif found.what.failed and self._settings.failed_requests == "skip":
+            elif found.what.failed and not found.what.again and self._skips_failed:
                 self._skips[FAILED] += 1
             else:
                 self._accept(found, found.what)
@@ -118,6 +120,7 @@ class Intake:
             text = Text(record.carried.get("model"), known, record.time, cut, answer)
         self._characters += _size(prompt) + len(answer or "")
         raw = found.raw if self._settings.keep_rejected_text else None
+        raw = raw[:_LONGEST_TEXT] if raw else None
         self._waiting.append(_Waiting(found.line, record, text, raw))
 
     def _write(self, batch: list[_Waiting], encoding: Future[Encoded] | None) -> None:
@@ -151,12 +154,13 @@ class Intake:
         if tokens > self._settings.max_prompt_tokens:
             raise BadLine(f"longer than --max-prompt-tokens {self._settings.max_prompt_tokens}")
         if width == 4:
-            ids += self._unknown(one.line, tokens - known)
+            ids += self._unknown(tokens - known)
         outputs = answer if record.output_tokens is None else record.output_tokens
         get = record.carried.get
         namespace = get("namespace") if self._settings.namespaces == "log" else None
         self._times.append(record.time)
-        self._needed.append(prompt is not None)
+        self._needed.append(prompt is not None and not record.again)
+        self._fallback.append(record.fallback)
         self._lines.append(one.line)
         named = record.request_id is not None
         row = (
@@ -166,6 +170,7 @@ class Intake:
             _key(record.request_id.encode("utf-8", "replace")) if record.request_id else 0,
             _key(ids) if named else 0,
             prompt is not None, record.again, record.fallback,
+            record.failed and self._skips_failed,
         )  # fmt: skip
         self._part.add(row, ids, width)
 
@@ -175,11 +180,11 @@ class Intake:
         self._counts["partial_blocks"] += partial
         self._counts["block_tokens"] = blocks.block_tokens
 
-    def _unknown(self, line: int, tokens: int) -> bytes:
+    def _unknown(self, tokens: int) -> bytes:
         """Return ids of tokens that the logger left out: no other prompt has them."""
         if tokens == 0:
             return b""
-        name = f"{self._log.path.name}:{line}".encode()
+        name = f"{self._log.path.resolve()}:{len(self._lines)}".encode()
         ids = np.frombuffer(hashlib.shake_256(name).digest(4 * tokens), "<u4")
         return (ids | _UNKNOWN_BIT).tobytes()
 
@@ -187,7 +192,9 @@ class Intake:
         """Read the times, now that all are there, and make the part whole."""
         family = self._log.family
         relative = family.relative_unit if family else "s"
-        needed = np.array(self._needed, np.bool_)
+        needed, fallback = np.array(self._needed, np.bool_), np.array(self._fallback, np.bool_)
+        if (needed & ~fallback).any():
+            needed &= ~fallback
         times = self._times.resolve(needed, self._settings.time_unit, relative)
         for row, reason in times.reasons.items():
             self._part.reject(self._lines[row], reason, None)
@@ -205,7 +212,7 @@ class Intake:
             "kind": self._kind,
             "time_note": times.note,
             "time_kind": times.kind,
-            "whole_seconds": bool(len(known) and not (known % 10**6).any()),
+            "whole_seconds": bool(known.any() and not (known % 10**6).any()),
             "tokenizers": self._tokenizers,
             "warnings": self._warnings,
         }
@@ -217,9 +224,16 @@ def _size(prompt: Prompt | None) -> int:
     if isinstance(prompt, Blocks):
         return 64 + 8 * len(prompt.ids)
     if isinstance(prompt, Chat):
-        contents = [message.get("content") for message in prompt.messages]
-        return 64 + sum(len(c) if isinstance(c, str) else 1000 for c in contents)
+        return 64 + sum(_size_of_content(message.get("content")) for message in prompt.messages)
     return 64 + len(prompt or ())
+
+
+def _size_of_content(content: object) -> int:
+    if isinstance(content, str):
+        return len(content)
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return 1000 + sum(len(text) for text in texts if isinstance(text, str))
 
 
 def _key(content: bytes) -> int:

@@ -22,7 +22,7 @@ from pipeline.tables import ARRIVAL_TYPE, TRACE
 from pipeline.tokenize.intake import Intake
 from pipeline.tokenize.order import Requests as Ordered
 from pipeline.tokenize.parts import Part, PartWriter, read_prompts
-from pipeline.tokenize.rejects import Rejects
+from pipeline.tokenize.rejects import Rejects, rejects_file
 from pipeline.tokenize.summary import Summary, sources
 from pipeline.tokenize.workshop import Workshop, open_workshop
 from pipeline.trace.metadata import TraceMetadata
@@ -75,11 +75,16 @@ def tokenize_logs(
 
 
 def _check_paths(logs: Sequence[Path], target: Path) -> None:
-    """Raise LogError for logs that are named twice, and for a trace that is one of the logs."""
+    """Raise LogError for logs that are missing or named twice, and for one that would be lost."""
+    if target.exists() and not target.is_file():
+        raise LogError(f"{target}: is no file: name a file to write the trace to")
     seen: dict[Path, Path] = {}
     for log in logs:
-        if target.exists() and log.exists() and log.samefile(target):
-            raise LogError(f"{target}: is one of the logs: name another file for the trace")
+        if log != STDIN and not log.exists():
+            raise LogError(f"{log}: no such file")
+        for written in (target, rejects_file(target)):
+            if written.exists() and log.exists() and log.samefile(written):
+                raise LogError(f"{log}: would be replaced: name another file for the trace")
         name = log.resolve()
         plain = name.with_suffix("") if name.suffix in COMPRESSED else name
         if plain in seen:
@@ -98,8 +103,8 @@ def _parts(
     """Yield the part of each log, read now or by an interrupted run before."""
     done = 0
     for log in logs:
-        stem = workshop.stem(log)
-        if workshop.has(log):
+        stem, size = workshop.stem(log), log.stat().st_size if log.is_file() else 0
+        if workshop.has(log) and encoder.agrees(Part.tokenizers(stem)):
             summary.resumed += 1
         else:
             writer = PartWriter(stem)
@@ -109,7 +114,7 @@ def _parts(
                 )
             finally:
                 writer.close()
-        done += log.stat().st_size if log != STDIN else 0
+        done += size
         progress(done)
         yield Part(stem)
 
@@ -181,7 +186,7 @@ def _write(
     summary.largest_step_back_us = ordered.largest_step_back_us
     metadata = _metadata(parts, summary)
     symbol = np.uint64 if metadata.block_tokens else np.uint32
-    salts = _salts(parts, settings)
+    salts = _salts(parts, settings) if metadata.block_tokens else None
     with whole_file(target) as temporary:
         writer = TraceWriter(temporary, metadata, keep_ids=settings.keep_tokens)
         with writer:
@@ -232,7 +237,8 @@ def _metadata(parts: Sequence[Part], summary: Summary) -> TraceMetadata:
     for part in parts:
         tokenizers.update({m: (name, key) for m, (name, key) in part.note["tokenizers"].items()})
     named = [name if m == "*" else f"{m}: {name}" for m, (name, _) in sorted(tokenizers.items())]
-    key = hashlib.sha256(repr(sorted(tokenizers.items())).encode()).hexdigest()
+    keys = [key for _, key in tokenizers.values()]
+    key = keys[0] if len(keys) == 1 else hashlib.sha256(repr(sorted(keys)).encode()).hexdigest()
     counts = [part.note["counts"] for part in parts]
     block_tokens = max((c.get("block_tokens", 0) for c in counts), default=0) or None
     partial_block = "ceil" if any(c.get("partial_blocks") for c in counts) else "floor"

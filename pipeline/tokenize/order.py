@@ -8,7 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.encode.settings import TokenizeSettings, session_starts
-from pipeline.encode.times import NO_TIME
+from pipeline.encode.times import NO_TIME, NO_TIMES
 from pipeline.tokenize.parts import Part
 
 _FILLED = (
@@ -23,6 +23,7 @@ _FILLED = (
 _MERGED = "told again: one request, several lines"
 _ORPHAN = "tells of a request whose prompt is not in the log"
 _RETRY = "retry: an attempt of the same request came later"
+FAILED = "failed before prefill"
 _SECOND = 10**6
 
 
@@ -42,6 +43,7 @@ class Requests:
             for number, part in enumerate(parts)
         ]
         whole = [bool(part.note["whole_seconds"]) for part in parts]
+        self._timed_parts = [n for n, p in enumerate(parts) if p.note["time_kind"] != NO_TIMES]
         self._frame = pl.concat(frames, rechunk=False)
         arrival = self._frame["arrival"].to_numpy().copy()
         kept = self._requests_of(self._frame, arrival)
@@ -73,37 +75,41 @@ class Requests:
         begin = 0
         for end in ends:
             rows = self._frame[self._order[begin:end]].with_columns(
-                arrival=pl.Series(self.arrival[begin:end])
+                arrival=pl.Series(self.arrival[begin:end]), row=pl.Series(self._order[begin:end])
             )
             yield self._named(self._filled(rows), begin, end)
             begin = end
 
     def _requests_of(self, frame: pl.DataFrame, arrival: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows that are requests; what other lines add to them is kept aside."""
-        keys = frame.select("id_key", "prompt", "again", "fallback", "part").with_row_index("row")
+        keys = frame.select("id_key", "prompt", "again", "fallback", "failed", "part")
+        keys = keys.with_row_index("row").with_columns(
+            pl.col("row").cast(pl.Int64),
+            pl.col("again") & (pl.col("id_key") != 0),
+            timed=pl.Series(arrival != NO_TIME),
+        )
         real = keys.filter(pl.col("prompt") & ~pl.col("fallback"))["part"].unique()
         unneeded = pl.col("fallback") & pl.col("part").is_in(real.implode())
         self._count(keys.filter(unneeded).height, _MERGED)
         keys = keys.filter(~unneeded)
-        keys = keys.with_columns(pl.col("again") & (pl.col("id_key") != 0))
-        again = keys.filter("again")
-        self._adding = (
-            frame[again["row"]]
-            .group_by("id_key")
-            .agg(pl.col(name).drop_nulls().first() for name in _FILLED)
-        )
-        told = keys.filter(~pl.col("again") & pl.col("prompt"))
+        told = keys.filter(~pl.col("again") & pl.col("prompt") & pl.col("timed"))
         self._count(keys.filter(~pl.col("again") & ~pl.col("prompt")).height, _ORPHAN)
-        alone = again.filter("prompt").join(told, on="id_key", how="anti")
+        again = keys.filter("again")
+        alone = again.filter(pl.col("prompt") & pl.col("timed") & ~pl.col("failed"))
+        alone = alone.join(told, on="id_key", how="anti")
         alone = alone.unique("id_key", keep="first", maintain_order=True)
-        adds = again.join(alone, on="row", how="anti")
-        known = pl.concat([told["id_key"], alone["id_key"]]).implode()
-        orphans = adds.filter(~pl.col("id_key").is_in(known)).height
-        self._count(orphans, _ORPHAN)
-        self._count(adds.height - orphans, _MERGED)
-        rows = pl.concat((told["row"], alone["row"])).sort().cast(pl.Int64).to_numpy()
-        timed: NDArray[np.int64] = rows[arrival[rows] != NO_TIME]
-        return timed
+        told = pl.concat([told, alone]).sort("row")
+        pairs = _paired(told, again.join(alone, on="row", how="anti"))
+        self._count(pairs["target"].null_count(), _ORPHAN)
+        pairs = pairs.drop_nulls("target")
+        self._count(pairs.height, _MERGED)
+        more = frame[pairs["row"]].with_columns(target=pairs["target"])
+        self._adding = more.group_by("target").agg(
+            pl.col(name).drop_nulls().first() for name in _FILLED
+        )
+        failed = pairs.filter("failed")["target"].unique()
+        self._count(len(failed), FAILED)
+        return told["row"].filter(~told["row"].is_in(failed.implode())).to_numpy()
 
     def _count(self, lines: int, reason: str) -> None:
         if lines:
@@ -129,10 +135,13 @@ class Requests:
         """Leave attempts out that another one of the same id and prompt soon followed."""
         if settings.retries == "all":
             return kept
-        keys = self._frame.select("id_key", "prompt_key")[kept].with_columns(
+        keys = self._frame.select("id_key", "prompt_key", "part")[kept].with_columns(
             row=pl.Series(kept), arrival=pl.Series(arrival[kept])
         )
-        keys = keys.filter(pl.col("id_key") != 0).sort("id_key", "prompt_key", "arrival", "row")
+        timed = pl.col("part").is_in(self._timed_parts)
+        keys = keys.filter(timed & (pl.col("id_key") != 0)).sort(
+            "id_key", "prompt_key", "arrival", "row"
+        )
         same = (pl.col("id_key") == pl.col("id_key").shift(-1)) & (
             pl.col("prompt_key") == pl.col("prompt_key").shift(-1)
         )
@@ -153,7 +162,12 @@ class Requests:
         if not len(self._adding):
             return rows
         rows = rows.join(
-            self._adding, on="id_key", how="left", suffix=":more", maintain_order="left"
+            self._adding,
+            left_on="row",
+            right_on="target",
+            how="left",
+            suffix=":more",
+            maintain_order="left",
         )
         return rows.with_columns(pl.coalesce(name, f"{name}:more") for name in _FILLED)
 
@@ -165,6 +179,30 @@ class Requests:
         return rows.with_columns(
             request_id=pl.when(number > 0).then(numbered).otherwise("request_id").fill_null(own)
         )
+
+
+def _paired(told: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
+    """Return the lines that add something, with the row that each belongs to as `target`.
+
+    An id that several requests have: its n-th line is of its n-th request if there are as many of
+    each, else each line is of the request before it.
+    """
+    told, more = (
+        rows.with_columns(n=pl.int_range(pl.len()).over("id_key"), of=pl.len().over("id_key"))
+        for rows in (told, more)
+    )
+    target = told.select("id_key", "n", "of", target="row")
+    exact = more.join(target, on=["id_key", "n", "of"], how="left", maintain_order="left")
+    before = more.sort("row").join_asof(
+        told.select("id_key", before="row", row="row").sort("row"),
+        on="row",
+        by="id_key",
+        strategy="backward",
+    )
+    first = told.group_by("id_key").agg(first=pl.col("row").min())
+    found = exact.join(before.select("row", "before"), on="row", how="left", maintain_order="left")
+    found = found.join(first, on="id_key", how="left", maintain_order="left")
+    return found.with_columns(target=pl.coalesce("target", "before", "first"))
 
 
 def _start_sessions(

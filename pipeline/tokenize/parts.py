@@ -33,6 +33,7 @@ ROWS = pa.schema(
         ("prompt", pa.bool_()),  # False: it only adds to another row
         ("again", pa.bool_()),
         ("fallback", pa.bool_()),
+        ("failed", pa.bool_()),
         ("ids_begin", pa.int64()),
         ("ids_count", pa.int64()),
     ]
@@ -116,6 +117,12 @@ class Part:
         self._stem = stem
         self.note: dict[str, Any] = json.loads(_of(stem, "note").read_text(encoding="utf-8"))
         self._descriptor = os.open(_of(stem, "ids"), os.O_RDONLY)
+
+    @staticmethod
+    def tokenizers(stem: Path) -> dict[str, tuple[str, str]]:
+        """Return the tokenizers that a whole part's ids are of, by the models that they are for."""
+        note = json.loads(_of(stem, "note").read_text(encoding="utf-8"))
+        return {models: (name, key) for models, (name, key) in note["tokenizers"].items()}
 
     def close(self) -> None:
         """Close the file of ids."""

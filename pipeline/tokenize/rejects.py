@@ -45,7 +45,7 @@ class Rejects:
 
     def write(self, trace: Path, *, with_text: bool) -> Path | None:
         """Write `<trace>.rejects.jsonl`, or remove an old one if there is nothing to write."""
-        target = trace.with_name(f"{trace.name}.rejects.jsonl")
+        target = rejects_file(trace)
         if not self.by_reason:
             target.unlink(missing_ok=True)
             return None
@@ -54,3 +54,8 @@ class Rejects:
                 rejects = part.rejects().select(pl.lit(part.note["file"]).alias("file"), pl.all())
                 rejects.drop([] if with_text else ["text"]).write_ndjson(stream)
         return target
+
+
+def rejects_file(trace: Path) -> Path:
+    """Return where the rejected lines of a trace are listed."""
+    return trace.with_name(f"{trace.name}.rejects.jsonl")
