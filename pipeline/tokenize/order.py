@@ -198,6 +198,7 @@ def _paired(told: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
         on="row",
         by="id_key",
         strategy="backward",
+        check_sortedness=False,
     )
     first = told.group_by("id_key").agg(first=pl.col("row").min())
     found = exact.join(before.select("row", "before"), on="row", how="left", maintain_order="left")

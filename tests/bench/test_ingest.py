@@ -67,20 +67,20 @@ def _single_turns(megabytes: int) -> Iterator[dict[str, Any]]:
 
 
 def _multi_turns(megabytes: int) -> Iterator[dict[str, Any]]:
-    """Yield chats that grow turn by turn up to some 13 turns, 60 of them at a time."""
+    """Yield chats that grow turn by turn up to some 20 turns, 80 of them at a time."""
     rng = random.Random(2)
     text = _texts(rng)
-    rules = [text(600) for _ in range(20)]
+    rules = [text(900) for _ in range(40)]
     size, live = 0, []
     while size < megabytes << 20:
-        if len(live) < 60:
+        if len(live) < 80:
             live.append([{"role": "system", "content": rng.choice(rules)}])
         chat = rng.choice(live)
-        chat.append({"role": "user", "content": text(rng.randrange(20, 200))})
+        chat.append({"role": "user", "content": text(rng.randrange(20, 300))})
         size += sum(len(message["content"]) for message in chat)
         yield {"messages": chat}
-        chat.append({"role": "assistant", "content": text(rng.randrange(40, 250))})
-        if len(chat) > 26:
+        chat.append({"role": "assistant", "content": text(rng.randrange(40, 400))})
+        if len(chat) > rng.randrange(10, 44):
             live.remove(chat)
 
 
@@ -106,7 +106,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 @pytest.mark.parametrize(
     ("name", "bodies", "megabytes"),
-    [("single turns", _single_turns, 40), ("chats that grow", _multi_turns, 100)],
+    [("single turns", _single_turns, 100), ("chats that grow", _multi_turns, 250)],
 )
 def test_a_log_is_tokenized_at_a_good_part_of_the_engines_own_speed(
     tmp_path: Path, name: str, bodies: Callable[[int], Iterator[dict[str, Any]]], megabytes: int
