@@ -77,14 +77,15 @@ def tokenize_logs(
 def _check_paths(logs: Sequence[Path], target: Path) -> None:
     """Raise LogError for logs that are missing or named twice, and for one that would be lost."""
     if target.exists() and not target.is_file():
-        raise LogError(f"{target}: is no file: name a file to write the trace to")
+        what = "a folder" if target.is_dir() else "no file"
+        raise LogError(f"{target}: is {what}: name a file to write the trace to")
     seen: dict[Path, Path] = {}
     for log in logs:
         if log != STDIN and not log.exists():
             raise LogError(f"{log}: no such file")
         for written in (target, rejects_file(target)):
             if written.exists() and log.exists() and log.samefile(written):
-                raise LogError(f"{log}: would be replaced: name another file for the trace")
+                raise LogError(f"{written}: is one of the logs: name another file for the trace")
         name = log.resolve()
         plain = name.with_suffix("") if name.suffix in COMPRESSED else name
         if plain in seen:

@@ -155,7 +155,7 @@ def test_no_log_is_replaced_by_what_is_written(trace: Path) -> None:
     good = _log(trace, "a.jsonl", [{"prompt": [1]}])
     rejects = trace.with_name("t.parquet.rejects.jsonl")
     rejects.write_text('{"prompt": [1]}\n', encoding="utf-8")
-    with pytest.raises(LogError, match="would be replaced"):
+    with pytest.raises(LogError, match="rejects.jsonl: is one of the logs"):
         tokenize_logs([good, rejects], trace)
     assert rejects.exists()
 
@@ -164,6 +164,6 @@ def test_what_can_be_known_before_is_said_before_any_log_is_read(trace: Path) ->
     good = _log(trace, "a.jsonl", [{"prompt": [1]}])
     with pytest.raises(LogError, match="gone: no such file"):
         tokenize_logs([good, trace.with_name("gone")], trace)
-    with pytest.raises(LogError, match="is no file: name a file"):
+    with pytest.raises(LogError, match="logs: is a folder: name a file"):
         tokenize_logs([good], trace.parent / "logs")
     assert names_in(trace.parent) == {"logs"}
