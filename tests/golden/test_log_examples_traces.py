@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from family_reading import read_file
 
 from pipeline.errors import LogError
 from pipeline.logs.reading import LogFile, read_log
@@ -22,14 +23,7 @@ def _of_model(model: str, **known: str) -> dict[str, str | None]:
     return _carried(namespace=model, model=model, **known)
 
 
-def _read(path: Path, family: str) -> list[What]:
-    """Read a file; bad lines as their reason, since two BadLine are never the same."""
-    log = LogFile(path)
-    found = [one.what for one in read_log(log)]
-    assert log.family is not None
-    assert log.family.name == family
-    assert set(log.families) == {family}
-    return found
+_read = read_file
 
 
 def _example(shared: Path, file: str, family: str) -> list[Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from family_reading import read_file
 
 from pipeline.logs.reading import LogFile, read_log
 from pipeline.logs.records import BadLine, Blocks, Chat, LogRecord, Skip
@@ -12,13 +13,7 @@ from pipeline.logs.records import BadLine, Blocks, Chat, LogRecord, Skip
 What = LogRecord | Skip | BadLine
 
 
-def _read(path: Path, family: str) -> list[What]:
-    log = LogFile(path)
-    found = [one.what for one in read_log(log)]
-    assert log.family is not None
-    assert log.family.name == family
-    assert set(log.families) == {family}
-    return found
+_read = read_file
 
 
 class Expected(NamedTuple):

@@ -1,9 +1,11 @@
 """JSON access logs: when a request came, which lines are none, and whose body is missing."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families.access_log import FAMILY
 from pipeline.logs.records import BadLine, Chat, LogRecord, Skip
@@ -13,9 +15,7 @@ CHAT = json.dumps({"model": "m", "messages": HELLO})
 CARRIED = {"namespace": "m", "model": "m", "tenant": None, "session_id": None}
 
 
-def _read(line: dict[str, Any]) -> list[Any]:
-    assert FAMILY.recognises(line)
-    return list(FAMILY.reader()(line))
+_read = partial(read_lines, FAMILY)
 
 
 def _nginx(**fields: Any) -> dict[str, Any]:

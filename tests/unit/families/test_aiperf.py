@@ -1,8 +1,10 @@
 """AIPerf inputs: payloads of sessions, and sessions of user turns."""
 
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families.aiperf import FAMILY
 from pipeline.logs.records import BadLine, Chat, LogRecord, Skip
@@ -12,9 +14,7 @@ MORE = {"role": "user", "content": "And?"}
 PAYLOAD = {"model": "m", "messages": [HELLO]}
 
 
-def _read(line: dict[str, Any]) -> list[LogRecord | Skip]:
-    assert FAMILY.recognises(line)
-    return list(FAMILY.reader()(line))
+_read = partial(read_lines, FAMILY)
 
 
 def _inputs(*payloads: Any, session: object = "s") -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Anthropic Messages requests: blocks to messages, envelopes, batches, and who asks."""
 
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families.anthropic import FAMILY
 from pipeline.logs.records import BadLine, Chat, LogRecord, Skip
@@ -18,9 +20,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
 
 
-def _read(line: dict[str, Any]) -> list[Any]:
-    assert FAMILY.recognises(line)
-    return list(FAMILY.reader()(line))
+_read = partial(read_lines, FAMILY)
 
 
 def _chat(messages: list[Any], **body: Any) -> Chat:

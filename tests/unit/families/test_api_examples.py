@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from family_reading import read_file
 
 from pipeline.logs.families import FAMILIES
-from pipeline.logs.reading import LogFile, read_log
 from pipeline.logs.records import BadLine, Chat, LogRecord, Skip
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -24,12 +24,7 @@ NAMES = (
 
 
 def _found(name: str) -> list[LogRecord | Skip | BadLine]:
-    log = LogFile(EXAMPLES / f"{name}.jsonl")
-    found = [one.what for one in read_log(log)]
-    assert log.family is not None
-    assert log.family.name == name
-    assert set(log.families) == {name}
-    return found
+    return read_file(EXAMPLES / f"{name}.jsonl", name)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Sessions of coding agents: requests, sub-agents, local and global block ids."""
 
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families.coding_agent import FAMILY, _MixedIds
 from pipeline.logs.records import BadLine, Blocks, LogRecord, Skip
@@ -21,9 +23,7 @@ def _session(*requests: Any, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def _read(session: dict[str, Any]) -> list[LogRecord | Skip]:
-    assert FAMILY.recognises(session)
-    return list(FAMILY.reader()(session))
+_read = partial(read_lines, FAMILY)
 
 
 def _ids(session: dict[str, Any]) -> list[list[int]]:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families import lmsys, sharegpt, wildchat
 from pipeline.logs.records import BadLine, Chat, LogFamily, LogRecord, Skip
@@ -17,9 +18,7 @@ END = {"role": "assistant", "content": "Bye"}
 NOTHING: dict[str, str | None] = {}
 
 
-def _read(family: LogFamily, line: dict[str, Any]) -> list[LogRecord | Skip]:
-    assert family.recognises(line)
-    return list(family.reader()(line))
+_read = read_lines
 
 
 def _requests(*messages: Any, **options: Any) -> list[LogRecord | Skip]:

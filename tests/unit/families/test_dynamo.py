@@ -1,8 +1,10 @@
 """Dynamo request traces: the ends of requests, bare or wrapped, and what else is in them."""
 
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families.dynamo import FAMILY
 from pipeline.logs.records import BadLine, Blocks, LogRecord, Skip
@@ -29,9 +31,7 @@ def _line(**more: Any) -> dict[str, Any]:
     } | more
 
 
-def _read(line: dict[str, Any]) -> list[LogRecord | Skip]:
-    assert FAMILY.recognises(line)
-    return list(FAMILY.reader()(line))
+_read = partial(read_lines, FAMILY)
 
 
 EXPECTED = LogRecord(

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from family_reading import read_file
 
 from pipeline.logs.documents import document
 from pipeline.logs.families import FAMILIES
 from pipeline.logs.objects import parse_line
-from pipeline.logs.reading import LogFile, read_log
 from pipeline.logs.records import BadLine, LogRecord, Skip
 from pipeline.logs.streams import open_log
 
@@ -35,12 +35,7 @@ ODD: list[Any] = [
 
 
 def _found(name: str) -> list[LogRecord | Skip | BadLine]:
-    log = LogFile(EXAMPLES / FILES[name])
-    found = [one.what for one in read_log(log)]
-    assert log.family is not None
-    assert log.family.name == name
-    assert set(log.families) == {name}
-    return found
+    return read_file(EXAMPLES / FILES[name], name)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """Langfuse observations: of its API and of its blob export, with inputs of any form."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import one_record, read_lines
 
 from pipeline.logs.families.langfuse import FAMILY
 from pipeline.logs.records import BadLine, Chat, LogRecord, Skip
@@ -44,15 +46,10 @@ def _blob(**fields: Any) -> dict[str, Any]:
     } | fields
 
 
-def _read(line: dict[str, Any]) -> list[Any]:
-    assert FAMILY.recognises(line)
-    return list(FAMILY.reader()(line))
+_read = partial(read_lines, FAMILY)
 
 
-def _record(line: dict[str, Any]) -> LogRecord:
-    [record] = _read(line)
-    assert isinstance(record, LogRecord)
-    return record
+_record = partial(one_record, FAMILY)
 
 
 def _expected(time: str) -> LogRecord:

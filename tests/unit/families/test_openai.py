@@ -1,9 +1,11 @@
 """OpenAI chat and completions requests: bodies, what may be around them, and what is refused."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import one_record, read_lines
 
 from pipeline.logs.families import FAMILIES
 from pipeline.logs.families.openai import FAMILY
@@ -16,15 +18,10 @@ USAGE = {"completion_tokens": 12, "prompt_tokens_details": {"cached_tokens": 7}}
 CHAT_PATH = "/v1/chat/completions"
 
 
-def _read(line: dict[str, Any]) -> list[Any]:
-    assert FAMILY.recognises(line)
-    return list(FAMILY.reader()(line))
+_read = partial(read_lines, FAMILY)
 
 
-def _record(line: dict[str, Any]) -> LogRecord:
-    [record] = _read(line)
-    assert isinstance(record, LogRecord)
-    return record
+_record = partial(one_record, FAMILY)
 
 
 def _prompts(line: dict[str, Any]) -> list[Any]:

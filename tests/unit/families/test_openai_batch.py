@@ -1,8 +1,10 @@
 """OpenAI Batch files: what a line asks, and what a line of the output adds to it."""
 
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families.openai_batch import FAMILY
 from pipeline.logs.records import BadLine, Chat, LogRecord, Skip
@@ -11,9 +13,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 USAGE = {"completion_tokens": 5, "prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}}
 
 
-def _read(line: dict[str, Any]) -> list[Any]:
-    assert FAMILY.recognises(line)
-    return list(FAMILY.reader()(line))
+_read = partial(read_lines, FAMILY)
 
 
 def _ask(url: object, body: object) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 import base64
 import json
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families.sagemaker import FAMILY
 from pipeline.logs.records import BadLine, Chat, LogRecord
@@ -27,9 +29,7 @@ def _line(sent: object, answered: object = None) -> dict[str, Any]:
     return {"captureData": captured, "eventMetadata": ABOUT, "eventVersion": "0"}
 
 
-def _read(line: dict[str, Any]) -> list[Any]:
-    assert FAMILY.recognises(line)
-    return list(FAMILY.reader()(line))
+_read = partial(read_lines, FAMILY)
 
 
 @pytest.mark.parametrize("encoding", ["JSON", "BASE64"])

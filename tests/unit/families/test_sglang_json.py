@@ -1,8 +1,10 @@
 """SGLang's JSON log: requests that came, that ended, and as OpenAI bodies; what level 2 cuts."""
 
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import one_record, read_lines
 
 from pipeline.logs.families.sglang_json import FAMILY
 from pipeline.logs.records import BadLine, Chat, LogRecord, Skip
@@ -41,19 +43,10 @@ def _openai(**obj: Any) -> dict[str, Any]:
     return _line("request.received.openai", obj=obj)
 
 
-def _read(*lines: dict[str, Any]) -> list[LogRecord | Skip | BadLine]:
-    reader = FAMILY.reader()
-    found: list[LogRecord | Skip | BadLine] = []
-    for line in lines:
-        assert FAMILY.recognises(line)
-        found += reader(line)
-    return found
+_read = partial(read_lines, FAMILY)
 
 
-def _one(line: dict[str, Any]) -> LogRecord:
-    [record] = _read(line)
-    assert isinstance(record, LogRecord)
-    return record
+_one = partial(one_record, FAMILY)
 
 
 def _reason(line: dict[str, Any]) -> str:

@@ -1,8 +1,10 @@
 """SGLang's text log: the request and response of a line as Python reprs, whole and cut."""
 
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import one_record, read_lines
 
 from pipeline.logs.families.sglang_text import FAMILY
 from pipeline.logs.records import BadLine, LogRecord, Skip
@@ -24,19 +26,10 @@ def _ended(obj: str, out: str = OUT) -> str:
     return f"{AT}Finish: obj=GenerateReqInput(rid='r', {obj}, stream=True), out={out}"
 
 
-def _read(*lines: str) -> list[LogRecord | Skip | BadLine]:
-    reader = FAMILY.reader()
-    found: list[LogRecord | Skip | BadLine] = []
-    for line in lines:
-        assert FAMILY.recognises(line)
-        found += reader(line)
-    return found
+_read = partial(read_lines, FAMILY)
 
 
-def _one(line: str) -> LogRecord:
-    [record] = _read(line)
-    assert isinstance(record, LogRecord)
-    return record
+_one = partial(one_record, FAMILY)
 
 
 def test_a_request_that_came_is_its_token_ids_else_its_text() -> None:

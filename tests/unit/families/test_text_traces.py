@@ -3,17 +3,16 @@
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families import aibrix, lmcache
-from pipeline.logs.records import BadLine, Chat, LogFamily, LogRecord, Skip
+from pipeline.logs.records import BadLine, Chat, LogRecord
 
 TURN = {"timestamp": 1780000000250000, "input": "Hello", "output": "Hi", "session_id": "s"}
 NOTHING = {"namespace": None, "model": None, "tenant": None, "session_id": None}
 
 
-def _read(family: LogFamily, line: dict[str, Any]) -> list[LogRecord | Skip]:
-    assert family.recognises(line)
-    return list(family.reader()(line))
+_read = read_lines
 
 
 def test_an_agents_turn_is_its_whole_prompt() -> None:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from family_reading import read_lines
 
 from pipeline.logs.families import swe_agent, tau_bench
 from pipeline.logs.records import BadLine, Chat, LogFamily, LogRecord, Skip
@@ -16,9 +17,7 @@ RESULT = {"role": "tool", "tool_call_id": "1", "content": "opened"}
 ANSWER = {"role": "assistant", "content": "Done."}
 
 
-def _read(family: LogFamily, line: dict[str, Any]) -> list[LogRecord | Skip]:
-    assert family.recognises(line)
-    return list(family.reader()(line))
+_read = read_lines
 
 
 def _prompts(found: list[LogRecord | Skip]) -> list[Any]:

@@ -1,9 +1,11 @@
 """vLLM's lines: prompts as reprs, joined lines, answers, and times without a year."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
+from family_reading import one_record, read_lines
 
 from pipeline.logs.families.vllm import FAMILY, NO_PROMPT
 from pipeline.logs.records import BadLine, LogRecord, Skip
@@ -24,19 +26,10 @@ def _came(
     return f"INFO {at} [logger.py:39] Received request chatcmpl-1: {told}, lora_request: {lora}."
 
 
-def _read(*lines: str) -> list[LogRecord | Skip | BadLine]:
-    reader = FAMILY.reader()
-    found: list[LogRecord | Skip | BadLine] = []
-    for line in lines:
-        assert FAMILY.recognises(line)
-        found += reader(line)
-    return found
+_read = partial(read_lines, FAMILY)
 
 
-def _one(line: str) -> LogRecord:
-    [record] = _read(line)
-    assert isinstance(record, LogRecord)
-    return record
+_one = partial(one_record, FAMILY)
 
 
 def _times(befores: Iterable[str]) -> list[Any]:
