@@ -25,6 +25,16 @@ def queries_folder() -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / "queries"
 
 
+def quoted(path: Path) -> str:
+    """Return a path as SQL text."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def one_line(error: Exception) -> str:
+    """Return what DuckDB says, without its line breaks."""
+    return " ".join(str(error).split())
+
+
 def read_sql_file(file: Path) -> SqlFile:
     """Read a SQL file with its header."""
     sql = file.read_text(encoding="utf-8")

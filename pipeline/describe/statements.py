@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipeline.errors import TraceError, UsageError
 from pipeline.prepare import ready_trace
-from pipeline.sql_files import SqlFile, queries_folder, read_sql_file
+from pipeline.sql_files import SqlFile, one_line, queries_folder, quoted, read_sql_file
 from pipeline.tables import ARRIVAL_TYPE, SEQUENCE_COLUMNS, TRACE
 from pipeline.trace import TraceFile
 
@@ -59,8 +59,7 @@ def open_trace(trace: TraceFile, block_tokens: int) -> Iterator[duckdb.DuckDBPyC
             connection.execute(_view_sql(trace, block_tokens))
             yield connection
     except duckdb.Error as error:
-        message = " ".join(str(error).split())
-        raise TraceError(f"{trace.path}: DuckDB can't read it: {message}") from None
+        raise TraceError(f"{trace.path}: DuckDB can't read it: {one_line(error)}") from None
 
 
 def _view_sql(trace: TraceFile, block_tokens: int) -> str:
@@ -70,14 +69,14 @@ def _view_sql(trace: TraceFile, block_tokens: int) -> str:
     for name, kind in ((c.name, _SQL_TYPES[c.type]) for c in TRACE if c.name not in ids):
         source = f'"{name}"' if name in trace.names else "null"
         columns.append(f'    cast({source} as {kind}) as "{name}"')
-    file = glob.escape(str(trace.path.resolve())).replace("'", "''")
+    file = quoted(Path(glob.escape(str(trace.path.resolve()))))
     return "\n".join(
         (
             "set timezone = 'UTC';",
             f"set variable block_tokens = {block_tokens};",
             "create view trace as select",
             ",\n".join(columns),
-            f"from read_parquet('{file}');",
+            f"from read_parquet({file});",
             "",
         )
     )

@@ -73,9 +73,9 @@ def _with_end(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content")
     if isinstance(content, str):
         return {**message, "content": content + _END}
-    return (
-        {**message, "content": [*content, {"type": "text", "text": _END}]} if content else message
-    )
+    if isinstance(content, list):
+        return {**message, "content": [*content, {"type": "text", "text": _END}]}
+    return message
 
 
 class _Rule(NamedTuple):

@@ -56,9 +56,7 @@ class Segmenter:
                 known[piece] = ids
         unknown.sort(key=len, reverse=True)  # the longest first: cores finish together
         texts = [piece.replace(BREAK, "") for piece in unknown]
-        whole = not self.vocabulary.cuttable
-        encode = self.vocabulary.encode_whole if whole else self.vocabulary.encode_ordinary
-        for piece, ids in zip(unknown, encode(texts), strict=True):
+        for piece, ids in zip(unknown, self.vocabulary.encode_ordinary(texts), strict=True):
             known[piece] = ids
             if ids is not None:
                 self._cache.put(piece, ids)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline.errors import QueryError, RunError
 from pipeline.run_folder import TABLES, read_run, table_file
+from pipeline.sql_files import one_line, quoted
 from pipeline.tables import SEQUENCE_COLUMNS
 
 _EXPLAIN = re.compile(r"^\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
@@ -37,7 +38,7 @@ def open_run(run: Path) -> duckdb.DuckDBPyConnection:
     try:
         connection.execute(views_sql(run))
     except duckdb.Error as error:
-        raise RunError(f"{run}: the run can't be read: {_one_line(error)}") from None
+        raise RunError(f"{run}: the run can't be read: {one_line(error)}") from None
     return connection
 
 
@@ -48,7 +49,7 @@ def select(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
             raise QueryError("give one select statement: a run is only read, never changed")
         return _interruptible(connection, sql)
     except duckdb.Error as error:
-        raise QueryError(_one_line(error)) from None
+        raise QueryError(one_line(error)) from None
 
 
 def _interruptible(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
@@ -74,7 +75,7 @@ def _only_reads(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
 def _view(table: str, run: Path) -> str:
     files = table_file(Path(glob.escape(str(run))), table, "*")
     return (
-        f"create view {table} as from read_parquet({_quoted(files)},"
+        f"create view {table} as from read_parquet({quoted(files)},"
         " hive_partitioning = true, hive_types = {'policy': varchar});"
     )
 
@@ -89,13 +90,5 @@ def _trace_view(trace: Path) -> list[str]:
     columns = ", ".join(
         '"' + name.replace('"', '""') + '"' for name in schema.names if name not in ids
     )
-    file = _quoted(Path(glob.escape(str(trace))))
+    file = quoted(Path(glob.escape(str(trace))))
     return [f"create view trace as select {columns} from read_parquet({file});"] if columns else []  # noqa: S608 - quoted
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

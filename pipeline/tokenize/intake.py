@@ -15,6 +15,7 @@ from pipeline.logs.fields import covers_all
 from pipeline.logs.reading import Found, LogFile, read_log
 from pipeline.logs.records import BadLine, Blocks, Chat, LogRecord, Prompt, Skip
 from pipeline.logs.streams import Progress
+from pipeline.templates.media import media_ids
 from pipeline.tokenize.given import tokenizer_of_trace
 from pipeline.tokenize.order import FAILED
 from pipeline.tokenize.parts import PartWriter
@@ -22,7 +23,6 @@ from pipeline.tokenize.parts import PartWriter
 _BATCH_CHARACTERS = 1 << 22
 _BATCHES_AHEAD = 2
 _LONGEST_TEXT = 10_000
-_UNKNOWN_BIT = np.uint32(1 << 31)
 CUT = "cut by the logger: --cut-prompts prefix keeps the head"
 
 
@@ -182,11 +182,8 @@ class Intake:
 
     def _unknown(self, tokens: int) -> bytes:
         """Return ids of tokens that the logger left out: no other prompt has them."""
-        if tokens == 0:
-            return b""
-        name = f"{self._log.path.resolve()}:{len(self._lines)}".encode()
-        ids = np.frombuffer(hashlib.shake_256(name).digest(4 * tokens), "<u4")
-        return (ids | _UNKNOWN_BIT).tobytes()
+        name = f"{self._log.path.resolve()}:{len(self._lines)}"
+        return media_ids(name.encode().hex(), tokens)
 
     def _finish(self) -> None:
         """Read the times, now that all are there, and make the part whole."""

@@ -18,9 +18,9 @@ from pipeline.errors import LogError
 from pipeline.files import whole_file
 from pipeline.logs.reading import LogFile
 from pipeline.logs.streams import COMPRESSED, STDIN
-from pipeline.tables import ARRIVAL_TYPE, TRACE
+from pipeline.tables import ARRIVAL_TYPE
 from pipeline.tokenize.intake import Intake
-from pipeline.tokenize.order import Requests as Ordered
+from pipeline.tokenize.order import FILLED, OrderedRequests
 from pipeline.tokenize.parts import Part, PartWriter, read_prompts
 from pipeline.tokenize.rejects import Rejects, rejects_file
 from pipeline.tokenize.summary import Summary, sources
@@ -30,10 +30,6 @@ from pipeline.trace.writer import Requests, TraceWriter
 
 _BATCH_IDS = 2_000_000
 _BATCH_ROWS = 4096
-_CARRIED = [c.name for c in TRACE if c.name in {
-    "request_id", "namespace", "model", "tenant", "session_id",
-    "output_tokens", "observed_cached_tokens", "observed_ttft_ms",
-}]  # fmt: skip
 
 
 def tokenize_logs(
@@ -65,7 +61,7 @@ def tokenize_logs(
         summary.rejects = rejects.by_reason
         rejects.check(summary.lines, settings.max_rejects)
         _check_joinable(parts, settings)
-        ordered = Ordered(parts, settings)
+        ordered = OrderedRequests(parts, settings)
         summary.skips.update(ordered.skips)
         if not len(ordered):
             raise LogError(f"{', '.join(map(str, logs))}: no requests in it{_why(summary)}")
@@ -177,7 +173,7 @@ def _why(summary: Summary) -> str:
 def _write(
     target: Path,
     parts: Sequence[Part],
-    ordered: Ordered,
+    ordered: OrderedRequests,
     settings: TokenizeSettings,
     summary: Summary,
 ) -> None:
@@ -225,7 +221,7 @@ def _salts(parts: Sequence[Part], settings: TokenizeSettings) -> NDArray[np.uint
 
 
 def _requests(rows: pl.DataFrame, ids: NDArray[np.uint64], *, blocks: bool) -> Requests:
-    carried = rows.select(_CARRIED).to_arrow(compat_level=pl.CompatLevel.oldest())
+    carried = rows.select("request_id", *FILLED).to_arrow(compat_level=pl.CompatLevel.oldest())
     arrival = rows["arrival"].to_arrow().cast(pa.timestamp("us")).cast(ARRIVAL_TYPE)
     offsets = np.concatenate(([0], np.cumsum(rows["ids_count"].to_numpy(), dtype=np.int64)))
     lengths = rows["prompt_tokens"].to_numpy() if blocks else None

@@ -11,7 +11,7 @@ from pipeline.encode.settings import TokenizeSettings, session_starts
 from pipeline.encode.times import NO_TIME, NO_TIMES
 from pipeline.tokenize.parts import Part
 
-_FILLED = (
+FILLED = (
     "namespace",
     "model",
     "tenant",
@@ -27,7 +27,7 @@ FAILED = "failed before prefill"
 _SECOND = 10**6
 
 
-class Requests:
+class OrderedRequests:
     """All rows of all parts, and which of them are requests, in order.
 
     skips       lines that became no row of their own, by reason
@@ -47,7 +47,7 @@ class Requests:
         self._frame = pl.concat(frames, rechunk=False)
         arrival = self._frame["arrival"].to_numpy().copy()
         kept = self._requests_of(self._frame, arrival)
-        if parts and any(part.note["own_clock"] for part in parts):
+        if any(part.note["own_clock"] for part in parts):
             _start_sessions(self._frame, arrival, kept, settings)
         if settings.spread_ties:
             self._spread(arrival, kept, np.array(whole))
@@ -105,7 +105,7 @@ class Requests:
         self._count(pairs.height, _MERGED)
         more = frame[pairs["row"]].with_columns(target=pairs["target"])
         self._adding = more.group_by("target").agg(
-            pl.col(name).drop_nulls().first() for name in _FILLED
+            pl.col(name).drop_nulls().first() for name in FILLED
         )
         failed = pairs.filter("failed")["target"].unique()
         self._count(len(failed), FAILED)
@@ -169,7 +169,7 @@ class Requests:
             suffix=":more",
             maintain_order="left",
         )
-        return rows.with_columns(pl.coalesce(name, f"{name}:more") for name in _FILLED)
+        return rows.with_columns(pl.coalesce(name, f"{name}:more") for name in FILLED)
 
     def _named(self, rows: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:
         """Give every request an id of its own: the log's, numbered if it repeats, or the row."""

@@ -77,6 +77,7 @@ class PartWriter:
 
     def __init__(self, stem: Path) -> None:
         self._stem = stem
+        _of(stem, "note").unlink(missing_ok=True)  # of a part that is made anew
         self._rows = _Table(_of(stem, "rows"), ROWS)
         self._rejects = _Table(_of(stem, "rejects"), REJECTS)
         self._ids = _of(stem, "ids").open("wb")

@@ -8,12 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command import environment
 from samples import names_in, write_log
 
 from pipeline.errors import LogError
 from pipeline.tokenize import Summary, TokenizeSettings, tokenize_logs
+from pipeline.tokenize.parts import PartWriter, is_whole
 from pipeline.tokenize.workshop import open_workshop
 from pipeline.trace import TraceWriter
 
@@ -149,3 +151,11 @@ def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="no such file"):
         tokenize_logs([*logs, tmp_path / "gone.jsonl"], tmp_path / "t.parquet")
     assert names_in(tmp_path) == {"logs"}
+
+
+def test_a_part_that_is_made_anew_is_not_whole_before_its_end(tmp_path: Path) -> None:
+    for _ in range(2):
+        writer = PartWriter(tmp_path / "part")
+        assert not is_whole(tmp_path / "part")
+        writer.finish(np.zeros(0, np.int64), {})
+        assert is_whole(tmp_path / "part")

@@ -9,7 +9,7 @@ from samples import column, rows_of, write_log
 
 from pipeline.errors import LogError, UsageError
 from pipeline.logs.reading import families_by_name
-from pipeline.logs.records import LogFamily, LogRecord, Skip
+from pipeline.logs.records import Chat, LogFamily, LogRecord, Skip
 from pipeline.tokenize import Summary, TokenizeSettings, tokenize_logs
 
 Lines = Sequence[dict[str, Any] | str]
@@ -238,3 +238,14 @@ def test_a_prompt_that_was_cut_is_rejected_or_kept_as_a_head(
     rows = rows_of(trace)
     assert column(rows, "prompt_tokens") == [6, 6, 6]
     assert column(rows, "prefix_tokens") == [0, 3, 3]
+
+
+def test_a_cut_message_of_another_form_is_a_reject(
+    monkeypatch: pytest.MonkeyPatch, trace: Path
+) -> None:
+    records = [
+        LogRecord(Chat([{"role": "user", "content": 5}]), 1.0, "a", cut=True),
+        LogRecord([1, 2], 2.0, "b"),
+    ]
+    summary = tell(monkeypatch, trace, *records, cut_prompts="prefix", max_rejects=1)
+    assert (ids(trace), summary.rejects.total()) == (["b"], 1)
