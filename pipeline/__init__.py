@@ -13,15 +13,19 @@ The map, in reading order; a file imports only what stands above it (checked by 
     symbols     a growing array that moves to disk when it is large
     links       tokens -> prefix links
     tree        prefix links -> the trace's radix tree
+    upcoming    which requests are still to come
     run_folder  what a run folder is, and where its tables lie
     trace       trace.parquet: writer, reader, checks
     prepare     a trace made ready: links found, tokens dropped
+    joined      a warm-up trace and a trace, linked as one
+    subset      which requests of a trace are replayed
     logs        request logs -> request records, one module a log family
     vocabularies  text -> token ids, with any model's vocabulary
     templates   chat messages -> the text that an engine would see
     encode      prompts -> token ids, on all cores
     tokenize    request logs -> trace
     replay      the fleet on branch points: cache, cost, policies, the one loop
+    plan        a trace and a configuration, ready to be replayed
     windows     what each replica did in each window of time
     totals      a policy's sums over a run
     decisions   kernel output -> tables of a run
@@ -29,6 +33,7 @@ The map, in reading order; a file imports only what stands above it (checked by 
     run         a trace and a configuration -> a run folder
     describe    what is in a trace, without a replay
     report      a run folder -> SQL views, reports, text
+    explain     one request of a run: what each replica held, and why it went where it did
     cli         the `replay` command
 """
 

@@ -26,19 +26,32 @@ _MARK = "from pipeline.kernel import"
 
 
 def kernel(
-    function: Callable[..., Any] | None = None, *, signature: Any = None, allocates: bool = False
+    function: Callable[..., Any] | None = None,
+    *,
+    signature: Any = None,
+    allocates: bool = False,
+    inner: bool = False,
+    inline: bool = True,
 ) -> Any:
     """Compile a function in nopython mode, without the GIL, kept on disk if that is possible.
 
     `signature` fixes the types, as a routing policy needs to be passed to a kernel. Only a kernel
     that `allocates` arrays counts references to them: in all others that would cost more than
     the work, two atomic instructions for each array of the state at every call.
+
+    One that is `inner` is called by kernels alone, never by Python (which would crash): what
+    Python needs to call it takes as long to compile as the kernel itself. It becomes part of its
+    callers, because a call with the state costs some 100 ns, unless it is large and not to
+    `inline`.
     """
     if function is None:
-        return lambda f: kernel(f, signature=signature, allocates=allocates)
+        options = {"signature": signature, "allocates": allocates, "inner": inner}
+        return lambda f: kernel(f, **options, inline=inline)
     folder = cache_folder()
     njit: Any = numba.njit
-    compiled = njit(signature, nogil=True, _nrt=allocates, cache=folder is not None)
+    options = {"no_cpython_wrapper": inner, "no_cfunc_wrapper": inner}
+    options["forceinline"] = inner and inline
+    compiled = njit(signature, nogil=True, _nrt=allocates, cache=folder is not None, **options)
     settings: Any = numba.config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder or "")

@@ -3,34 +3,29 @@
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.config import ReplayConfig
 from pipeline.decisions import DecisionWriter
+from pipeline.plan import Plan, Step
 from pipeline.replay import Replayer
-from pipeline.replay.loop import Batch
+from pipeline.replay.tokens import Decided, token_split
 from pipeline.totals import Totals
-from pipeline.tree import TraceTree, UpcomingRequests
+from pipeline.windows import ReplicaWindows
 
 
 class Lane:
     """Replays under one policy into a run folder; a context manager. Lanes share no state."""
 
-    def __init__(
-        self,
-        folder: Path,
-        policy: str,
-        config: ReplayConfig,
-        trace: tuple[TraceTree, UpcomingRequests],
-        arrival_us: NDArray[np.int64],
-    ) -> None:
-        replicas = config.fleet.replicas
-        self._replayer = Replayer(*trace, config, policy)
-        self._writer = DecisionWriter(folder, policy, arrival_us, replicas)
+    def __init__(self, folder: Path, policy: str, plan: Plan) -> None:
+        replicas = plan.config.fleet.replicas
+        self._plan = plan
+        self._replayer = Replayer(plan.paths, plan.config, policy)
+        self._writer = DecisionWriter(folder, policy, plan)
+        counted = (plan.counted, int(np.flatnonzero(plan.chosen)[-1]))
+        self._windows = ReplicaWindows(plan.columns.arrival_us, counted, replicas)
         self.totals = Totals(policy, replicas)
         self.replay_s = 0.0
         self.write_s = 0.0
@@ -45,15 +40,32 @@ class Lane:
         _traceback: TracebackType | None,
     ) -> None:
         began = time.perf_counter()
-        self._writer.close(whole=kind is None)
+        self._writer.close(self._windows if kind is None else None)
         self.write_s += time.perf_counter() - began
 
-    def step(self, batch: Batch, prompt_tokens: NDArray[np.uint32], carried: pa.Table) -> None:
-        """Do the next batch; `carried` are the trace's columns that go through unread."""
+    def step(self, step: Step) -> None:
+        """Do the next batch."""
         began = time.perf_counter()
-        decisions, evictions = self._replayer.replay(batch)
+        rows, evictions = self._replayer.replay(step.batch)
         replayed = time.perf_counter()
-        self._writer.write(batch.first_seq, carried, prompt_tokens, decisions, evictions)
-        self.totals.add(prompt_tokens, decisions)
+        batch, block_tokens = step.batch, self._plan.config.engine.block_tokens
+        split = token_split(batch.prompt_tokens, rows, block_tokens)
+        decided = Decided(batch.seq, batch.prompt_tokens, rows, split)
+        first, counted = np.searchsorted(batch.seq, (self._plan.first, self._plan.counted))
+        self._writer.write(step.carried.slice(first), decided.part(slice(first, None)))
+        for table in (self.totals, self._windows):
+            table.add_warmup(decided.part(slice(0, counted)))
+            table.add(decided.part(slice(counted, None)))
+        self._add_evictions(evictions)
         self.replay_s += replayed - began
         self.write_s += time.perf_counter() - replayed
+
+    def finish(self) -> None:
+        """Let the requests in flight complete."""
+        self._add_evictions(self._replayer.finish())
+
+    def _add_evictions(self, evictions: NDArray[Any]) -> None:
+        self._writer.write_evictions(evictions[evictions["seq"] >= self._plan.first])
+        counted = evictions[evictions["seq"] >= self._plan.counted]
+        for table in (self.totals, self._windows):
+            table.add_evictions(counted)

@@ -1,7 +1,9 @@
 """Tokens to prefix links: for each request, an earlier one that shares the longest prefix with it.
 
 Every request is inserted, in order, into one compressed radix tree that never evicts. Only
-tokens that no earlier request had are kept; where they outgrow memory they go to disk.
+tokens that no earlier request had are kept; where they outgrow memory they go to disk. Where
+outputs are known, a request's output is inserted right behind its prompt: then both prompts and
+prompts with their outputs ("wholes") can be shared, and a whole has a link of its own.
 """
 
 from pathlib import Path
@@ -39,6 +41,21 @@ class _Tree(NamedTuple):
     used: NDArray[np.int64]
 
 
+class Links(NamedTuple):
+    """What requests share with earlier ones, int64, one item a request.
+
+    prefix_seq        the earlier request that shares most with the prompt, -1 for none
+    prefix            how many symbols they share
+    whole_prefix_seq  the same for prompt + output; the request itself where nobody shares
+    whole_prefix      more than its prompt. Both are empty if no outputs were given
+    """
+
+    prefix_seq: NDArray[np.int64]
+    prefix: NDArray[np.int64]
+    whole_prefix_seq: NDArray[np.int64]
+    whole_prefix: NDArray[np.int64]
+
+
 class LinkFinder:
     """Finds prefix links for batches of requests that come in arrival order."""
 
@@ -68,22 +85,39 @@ class LinkFinder:
         Request i of the batch is `symbols[offsets[i]:offsets[i + 1]]`. A symbol is a token id,
         or one half of a 64-bit block id: the common prefix of ids is half that of their halves.
         """
-        requests = len(offsets) - 1
-        self._reserve(requests, int(offsets[-1] - offsets[0]), namespaces or [None])
+        links = self.link_wholes(symbols, offsets, symbols[:0], offsets[:0], namespaces)
+        return links.prefix_seq, links.prefix
+
+    def link_wholes(
+        self,
+        symbols: NDArray[np.uint32],
+        offsets: NDArray[np.int64],
+        output_symbols: NDArray[np.uint32],
+        output_offsets: NDArray[np.int64],
+        namespaces: list[str | None] | None = None,
+    ) -> Links:
+        """Return the links of prompts and of prompts + outputs; prompts can reach into both.
+
+        Outputs are told as prompts are; without any offsets there are none.
+        """
+        requests, wholes = len(offsets) - 1, max(len(output_offsets) - 1, 0)
+        most = int(offsets[-1] - offsets[0])
+        most += int(output_offsets[-1] - output_offsets[0]) if wholes else 0
+        self._reserve(requests + wholes, most, namespaces or [None])
         names = namespaces or [None] * requests
         roots = np.fromiter((self._roots[n] for n in names), np.int64, requests)
-        prefix_seq = np.empty(requests, np.int64)
-        prefix = np.empty(requests, np.int64)
-        _link_batch(self._tree, symbols, offsets, roots, self._requests, prefix_seq, prefix)
+        links = Links(*(np.empty(n, np.int64) for n in (requests, requests, wholes, wholes)))
+        prompts, outputs = (symbols, offsets), (output_symbols, output_offsets)
+        _link_batch(self._tree, prompts, outputs, roots, self._requests, links)
         self._requests += requests
         self._symbols.release(int(self._tree.used[1]))
-        return prefix_seq, prefix
+        return links
 
-    def _reserve(self, requests: int, symbols: int, namespaces: list[str | None]) -> None:
+    def _reserve(self, insertions: int, symbols: int, namespaces: list[str | None]) -> None:
         """Make room for the worst case of a batch, and give new namespaces their roots."""
         nodes, kept = (int(n) for n in self._tree.used)
         fresh = [n for n in dict.fromkeys(namespaces) if n not in self._roots]
-        most_nodes = nodes + len(fresh) + 2 * requests
+        most_nodes = nodes + len(fresh) + 2 * insertions
         tree = self._tree
         slots = len(tree.keys)
         if 2 * most_nodes > slots:
@@ -190,7 +224,7 @@ def _split(tree, parent, child, at, owner):
 
 @kernel
 def _insert(tree, request, begin, end, root, seq):
-    """Insert one request; return the request that shares most with it (-1), and how much.
+    """Insert one request; return who shares most with it (-1), how much, and its last node.
 
     A node's owner becomes the request that branched off it last. The owner of the node where
     the match ends thus ends close below it, which keeps rebuilding the tree from links short.
@@ -216,14 +250,24 @@ def _insert(tree, request, begin, end, root, seq):
         for j in range(end - at):
             tree.symbols[start + j] = request[at + j]
         tree.used[1] += end - at
-        _put_child(tree, node, request[at], _new_node(tree, start, end - at, seq))
-    return owner, at - begin
+        last = _new_node(tree, start, end - at, seq)
+        _put_child(tree, node, request[at], last)
+        node = last
+    return owner, at - begin, node
 
 
 @kernel
-def _link_batch(tree, symbols, offsets, roots, first_seq, prefix_seq, prefix):
-    for i in range(len(prefix)):
-        begin, end = offsets[i], offsets[i + 1]
-        owner, shared = _insert(tree, symbols, begin, end, roots[i], first_seq + i)
-        prefix_seq[i] = owner
-        prefix[i] = shared
+def _link_batch(tree, prompts, outputs, roots, first_seq, links):
+    """Insert each prompt, and from its last node on its output, if there are outputs."""
+    symbols, offsets = prompts
+    output_symbols, output_offsets = outputs
+    for i in range(len(roots)):
+        seq, begin, end = first_seq + i, offsets[i], offsets[i + 1]
+        owner, shared, last = _insert(tree, symbols, begin, end, roots[i], seq)
+        links.prefix_seq[i] = owner
+        links.prefix[i] = shared
+        if len(links.whole_prefix) > 0:
+            first, stop = output_offsets[i], output_offsets[i + 1]
+            owner, shared, _ = _insert(tree, output_symbols, first, stop, last, seq)
+            links.whole_prefix_seq[i] = seq if owner < 0 else owner
+            links.whole_prefix[i] = end - begin + shared

@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from pipeline.errors import TraceError
 from pipeline.files import whole_file
-from pipeline.tables import ARRIVAL_TYPE, BLOCK_COLUMN, TRACE, trace_schema
+from pipeline.tables import (
+    ARRIVAL_TYPE,
+    BLOCK_COLUMN,
+    OUTPUT_COLUMN,
+    TRACE,
+    WHOLE_COLUMNS,
+    trace_schema,
+)
+from pipeline.trace.linker import Lists
 from pipeline.trace.reader import TraceFile
 from pipeline.trace.writer import Requests, TraceWriter, conform, open_parquet
 
@@ -33,7 +41,7 @@ def ready_trace(path: Path) -> Iterator[TraceFile]:
     if trace.linked:
         yield trace
         return
-    links = path.with_name(f"{path.name}.links-{_content_key(path)}")
+    links = path.with_name(f"{path.name}.links-{_content_key(trace)}")
     with ExitStack() as stack:
         if not links.exists() and not _write_beside(trace, links):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -58,30 +66,45 @@ def _write_beside(trace: TraceFile, links: Path) -> bool:
 
 
 def write_links(trace: TraceFile, target: Path, *, keep_ids: bool = True) -> None:
-    """Write a trace anew from its token or block ids, with new seq and links."""
+    """Write a trace anew from its token or block ids, with new seq and links.
+
+    Outputs are linked too where their token ids are there.
+    """
     if trace.ids is None:
         raise TraceError(f"{trace.path}: it has no token ids, so its links can't be made anew")
     if trace.ids == BLOCK_COLUMN and not trace.metadata.block_tokens:
         raise TraceError(f"{trace.path}: {BLOCK_COLUMN} without a block size in its metadata")
-    made = ("seq", "first_token_id", "prefix_seq", "prefix_tokens")
-    names = [c.name for c in TRACE if c.name not in made]
+    made = ("seq", "first_token_id", "prefix_seq", "prefix_tokens", *WHOLE_COLUMNS)
+    outputs = trace.has_output_ids
+    names = [c.name for c in TRACE if c.name not in made and (c.name != OUTPUT_COLUMN or outputs)]
     rows = trace.rows_of_ids(_BATCH_IDS)
-    with whole_file(target) as temporary:
-        source = str(trace.path)
-        with TraceWriter(temporary, trace.metadata, source=source, keep_ids=keep_ids) as writer:
-            for table in trace.batches(names, rows):
-                writer.write(_requests(table, trace.ids, writer.rows))
+    with (
+        whole_file(target) as temporary,
+        TraceWriter(
+            temporary,
+            trace.metadata,
+            source=str(trace.path),
+            keep_ids=keep_ids,
+            outputs=outputs,
+        ) as writer,
+    ):
+        for table in trace.batches(names, rows):
+            writer.write(_requests(table, trace.ids, writer.rows))
 
 
 def drop_tokens(trace: TraceFile, target: Path) -> None:
-    """Write a trace without its token or block ids; it replays to the same decisions."""
+    """Write a trace without its token or block ids; it replays to the same decisions.
+
+    What is known of its outputs stays, as links.
+    """
     if target.exists() and target.samefile(trace.path):
         raise TraceError(f"{target}: is the trace itself: name another file, its tokens would go")
     if not trace.linked:
         write_links(trace, target, keep_ids=False)
         return
     trace.columns()
-    schema = trace_schema(None).with_metadata(trace.metadata.as_parquet())
+    schema = trace_schema(None, outputs="links" if trace.has_outputs else None)
+    schema = schema.with_metadata(trace.metadata.as_parquet())
     with whole_file(target) as temporary, open_parquet(temporary, schema) as file:
         for table in trace.batches(schema.names, _BATCH_ROWS):
             file.write_table(conform(table, {}, schema))
@@ -89,19 +112,27 @@ def drop_tokens(trace: TraceFile, target: Path) -> None:
 
 def _requests(table: pa.Table, ids: str, first_row: int) -> Requests:
     """Return a table's rows as requests; what a foreign file lacks gets its plain default."""
-    lists = table[ids].combine_chunks()
+    prompts = _lists(table, ids)
+    outputs = _lists(table, OUTPUT_COLUMN) if OUTPUT_COLUMN in table.column_names else None
     rows = np.arange(first_row, first_row + len(table))
-    carried = table.drop_columns([ids])
+    carried = table.drop_columns([n for n in (ids, OUTPUT_COLUMN) if n in table.column_names])
     if "request_id" not in table.column_names:
         carried = carried.append_column("request_id", pa.array(rows).cast(pa.string()))
     if "arrival" not in table.column_names:
         carried = carried.append_column("arrival", pa.repeat(0, len(table)).cast(ARRIVAL_TYPE))
-    offsets = lists.offsets.to_numpy()
     prompt_tokens = table["prompt_tokens"].to_numpy() if ids == BLOCK_COLUMN else None
-    values = lists.values.to_numpy()[offsets[0] : offsets[-1]]
-    return Requests(carried, values, offsets - offsets[0], prompt_tokens)
+    return Requests(carried, *prompts, prompt_tokens, outputs)
 
 
-def _content_key(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
+def _lists(table: pa.Table, name: str) -> Lists:
+    lists = table[name].combine_chunks()
+    offsets = lists.offsets.to_numpy()
+    return Lists(lists.values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def _content_key(trace: TraceFile) -> str:
+    """Return what changes with a file's content, or with what its links have to tell."""
+    person = b"outputs" if trace.has_output_ids else b""
+    with trace.path.open("rb") as stream:
+        made = hashlib.blake2b(digest_size=8, person=person)
+        return hashlib.file_digest(stream, lambda: made).hexdigest()

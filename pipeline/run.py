@@ -3,34 +3,26 @@
 import json
 import os
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import pipeline
-from pipeline.config import DEFAULT_BATCH_REQUESTS, TICKS_PER_MS, ReplayConfig
+from pipeline.config import DEFAULT_BATCH_REQUESTS, ReplayConfig
 from pipeline.errors import RunError, UsageError
 from pipeline.files import PARTIAL, whole_folder
 from pipeline.lane import Lane
-from pipeline.prepare import ready_trace
+from pipeline.plan import Plan, planned
 from pipeline.replay import find_policy
-from pipeline.replay.loop import Batch
 from pipeline.run_folder import FORMAT, foreign_names, read_run
 from pipeline.tables import SCHEMA_VERSION
 from pipeline.totals import Totals
-from pipeline.trace.checks import TraceColumns
-from pipeline.trace.reader import TraceFile, carried_names, fingerprint
-from pipeline.tree import build_tree, upcoming_requests
-
-_TICKS_PER_US = 10
-_MOST_TICKS = 2**62
+from pipeline.trace.reader import fingerprint
 
 
 def replay_trace(
@@ -45,18 +37,15 @@ def replay_trace(
     Returns what run.json holds.
     """
     _check(target, config, batch_requests)
-    timings: dict[str, float] = dict.fromkeys(("link_s", "tree_s", "replay_s", "write_s"), 0.0)
     began = time.perf_counter()
     with ExitStack() as stack:
-        with _timed(timings, "link_s"):
-            trace = stack.enter_context(ready_trace(trace_path))
-            columns = trace.columns()
-        _check_times(config, columns)
+        plan = stack.enter_context(planned(trace_path, config))
         folder = stack.enter_context(whole_folder(target))
-        totals = _replay(trace, columns, folder, config, batch_requests, timings)
-        timings["total_s"] = time.perf_counter() - began
+        timings = {"link_s": plan.link_s, "tree_s": plan.tree_s}
+        totals, busy = _replay(plan, folder, batch_requests)
+        timings |= {**busy, "total_s": time.perf_counter() - began}
         run = {
-            **_about(trace, _lasting(trace.path, trace_path), columns, config),
+            **_about(plan, _lasting(plan, trace_path), config),
             "totals": {t.policy: t.as_dict() for t in totals},
             "timings": {name: round(seconds, 6) for name, seconds in timings.items()},
         }
@@ -65,10 +54,9 @@ def replay_trace(
     return run
 
 
-def _about(
-    trace: TraceFile, path: Path, columns: TraceColumns, config: ReplayConfig
-) -> dict[str, Any]:
+def _about(plan: Plan, path: Path, config: ReplayConfig) -> dict[str, Any]:
     """Return what a run says of its making: format, versions, trace, configuration."""
+    replayed = np.flatnonzero(plan.chosen)
     return {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
@@ -78,17 +66,28 @@ def _about(
         },
         "trace": {
             "path": str(path.resolve()),
-            "fingerprint": fingerprint(columns),
-            "requests": len(columns.arrival_us),
-            **asdict(trace.metadata),
+            "fingerprint": fingerprint(plan.columns),
+            "requests": plan.trace.rows - plan.first,
+            **asdict(plan.trace.metadata),
         },
-        "config": {**asdict(config), "chosen_clock": _clock(config, columns)},
+        "replayed": {
+            "requests": int((replayed >= plan.first).sum()),
+            "counted_requests": int((replayed >= plan.counted).sum()),
+            "warmup_trace_requests": int((replayed < plan.first).sum()),
+        },
+        "config": {
+            **asdict(config),
+            "chosen_clock": plan.clock,
+            "chosen_block_tokens": plan.config.engine.block_tokens,
+        },
     }
 
 
-def _lasting(read: Path, asked: Path) -> Path:
+def _lasting(plan: Plan, asked: Path) -> Path:
     """Return the file that was read, unless its links were kept for this run alone."""
-    return read if read.parent == asked.parent else asked
+    read = plan.trace.path
+    joined = plan.config.subset.warmup is not None
+    return asked if joined or read.parent != asked.parent else read
 
 
 def _check(target: Path, config: ReplayConfig, batch_requests: int) -> None:
@@ -111,73 +110,18 @@ def _is_empty_folder(path: Path) -> bool:
     return path.is_dir() and next(path.iterdir(), None) is None
 
 
-def _replay(
-    trace: TraceFile,
-    columns: TraceColumns,
-    folder: Path,
-    config: ReplayConfig,
-    batch_requests: int,
-    timings: dict[str, float],
-) -> list[Totals]:
+def _replay(plan: Plan, folder: Path, batch_requests: int) -> tuple[list[Totals], dict[str, float]]:
     """Replay batch after batch; within a batch, policies run side by side."""
-    with _timed(timings, "tree_s"):
-        tree = build_tree(columns.prompt_tokens, columns.prefix_seq, columns.prefix_tokens)
-        upcoming = upcoming_requests(tree)
+    policies = plan.config.policies
     with ExitStack() as stack:
-        lanes = [
-            stack.enter_context(Lane(folder, policy, config, (tree, upcoming), columns.arrival_us))
-            for policy in config.policies
-        ]
+        lanes = [stack.enter_context(Lane(folder, policy, plan)) for policy in policies]
         workers = min(len(lanes), os.cpu_count() or 1)
         pool = stack.enter_context(ThreadPoolExecutor(workers))
-        clock, first = _clock_ticks(config, columns), 0
-        for carried in trace.batches(carried_names(), batch_requests):
-            rows = slice(first, first + len(carried))
-            prompts, first_ids = columns.prompt_tokens[rows], columns.first_token_id[rows]
-            batch = Batch(first, prompts.astype(np.int64), first_ids.copy(), clock[rows])
-            jobs = [pool.submit(lane.step, batch, prompts, carried) for lane in lanes]
+        for step in plan.steps(batch_requests):
+            jobs = [pool.submit(lane.step, step) for lane in lanes]
             for job in jobs:
                 job.result()
-            first += len(carried)
-    for lane in lanes:
-        timings["replay_s"] += lane.replay_s
-        timings["write_s"] += lane.write_s
-    return [lane.totals for lane in lanes]
-
-
-def _clock(config: ReplayConfig, columns: TraceColumns) -> str:
-    """Return the clock of a run: as asked, else timestamps where the arrivals differ."""
-    differ = columns.arrival_us[0] < columns.arrival_us[-1]
-    return config.clock.clock or ("timestamps" if differ else "arrivals")
-
-
-def _check_times(config: ReplayConfig, columns: TraceColumns) -> None:
-    """Raise UsageError if times of this run could pass what 64 bits hold."""
-    span_us = int(columns.arrival_us[-1]) - int(columns.arrival_us[0])
-    clock = max(span_us * _TICKS_PER_US, len(columns.arrival_us) * config.clock.decay_ticks)
-    dearest = max(config.cost.prefill_ms_per_token, config.cost.lookup_ms_per_token)
-    work = int(columns.prompt_tokens.sum(dtype=np.uint64)) * int(dearest * TICKS_PER_MS + 1)
-    if clock + work >= _MOST_TICKS:
-        raise UsageError(
-            "the trace's time span, or costs and decay times its requests, pass what 64 bits of"
-            " 0.0001 ms hold: give smaller ones"
-        )
-
-
-def _clock_ticks(config: ReplayConfig, columns: TraceColumns) -> NDArray[np.int64]:
-    """Return how far queues have drained when each request comes, in ticks since the start.
-
-    An empty prompt is rejected before anything happens, so it drains no queue by arriving.
-    """
-    if _clock(config, columns) == "timestamps":
-        elapsed_us: NDArray[np.int64] = columns.arrival_us - columns.arrival_us[0]
-        return elapsed_us * _TICKS_PER_US
-    routed = np.cumsum(columns.prompt_tokens > 0, dtype=np.int64)
-    return routed * config.clock.decay_ticks
-
-
-@contextmanager
-def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
-    began = time.perf_counter()
-    yield
-    timings[name] += time.perf_counter() - began
+        for lane in lanes:
+            lane.finish()
+    busy = {name: sum(getattr(lane, name) for lane in lanes) for name in ("replay_s", "write_s")}
+    return [lane.totals for lane in lanes], busy

@@ -13,10 +13,15 @@ TOKEN_COLUMN = "prompt_token_ids"  # noqa: S105 - tokens of text, not a secret
 BLOCK_COLUMN = "block_ids"
 """A trace has one of the two, or none of them once its links are there."""
 
+OUTPUT_COLUMN = "output_token_ids"
+WHOLE_COLUMNS = ("whole_tokens", "whole_prefix_seq", "whole_prefix_tokens")
+"""A trace that knows its outputs has these, and, until tokens are dropped, their ids."""
+
 SERVED = "served"
 REJECTED_EMPTY = "rejected_empty"
 REJECTED_TOO_LONG = "rejected_too_long"
-OUTCOMES = (SERVED, REJECTED_EMPTY, REJECTED_TOO_LONG)
+REJECTED_PINNED = "rejected_pinned"
+OUTCOMES = (SERVED, REJECTED_EMPTY, REJECTED_TOO_LONG, REJECTED_PINNED)
 """Index = the code that the replay kernels write."""
 
 
@@ -76,11 +81,28 @@ TRACE = (
     Column(
         "prefix_seq",
         pa.uint64(),
-        "seq of an earlier request of the same namespace with the longest common prefix",
+        "seq of an earlier request of the same namespace with the longest common prefix: of its"
+        " prompt, or of its prompt + output where output ids are there",
         nullable=True,
     ),
     Column("prefix_tokens", pa.uint32(), "length of that prefix in tokens, 0 if none"),
     Column("output_tokens", pa.uint32(), "generated tokens", nullable=True),
+    Column(
+        OUTPUT_COLUMN,
+        pa.large_list(pa.uint32()),
+        "token ids of the output, if they were asked for; may be absent once links are there",
+    ),
+    Column(
+        "whole_tokens",
+        pa.uint32(),
+        "length of prompt + output; this and the next two only where output ids were asked for",
+    ),
+    Column(
+        "whole_prefix_seq",
+        pa.uint64(),
+        "seq of the request, at times its own, with the longest prefix of prompt + output",
+    ),
+    Column("whole_prefix_tokens", pa.uint32(), "length of that prefix, at least prompt_tokens"),
     Column(
         "observed_cached_tokens",
         pa.uint32(),
@@ -101,13 +123,13 @@ DECISIONS = (
     Column("arrival", ARRIVAL_TYPE, "when the router saw the request"),
     *CARRIED_COLUMNS,
     Column("replica_id", pa.int32(), "replica that served it; null if rejected", nullable=True),
-    Column("outcome", pa.string(), "served, rejected_empty or rejected_too_long"),
+    Column("outcome", pa.string(), ", ".join(OUTCOMES[:-1]) + f" or {OUTCOMES[-1]}"),
     Column("prompt_tokens", pa.uint32(), "prompt length; = matched + computed if served"),
     Column("matched_tokens", pa.uint32(), "prefix found in the replica's cache", nullable=True),
     Column(
         "computed_tokens",
         pa.uint32(),
-        "the rest; = cold + evicted_missed + elsewhere",
+        "the rest; = cold + evicted_missed + elsewhere + recomputed",
         nullable=True,
     ),
     Column("cold_tokens", pa.uint32(), "computed because no replica ever had them", nullable=True),
@@ -124,6 +146,12 @@ DECISIONS = (
         nullable=True,
     ),
     Column(
+        "recomputed_tokens",
+        pa.uint32(),
+        "computed although the replica has them: less than a block, or the prompt's last",
+        nullable=True,
+    ),
+    Column(
         "best_matched_tokens", pa.uint32(), "longest match that any replica held", nullable=True
     ),
     Column(
@@ -137,26 +165,63 @@ DECISIONS = (
     ),
     Column("ttft_ms", pa.float64(), "queue_wait_ms + exec_ms, to 0.01 ms", nullable=True),
     Column("evicted_tokens", pa.uint64(), "tokens evicted to make room for it", nullable=True),
-    Column("evicted_nodes", pa.uint32(), "radix nodes evicted to make room for it", nullable=True),
+    Column(
+        "evicted_nodes",
+        pa.uint32(),
+        "leaves, or blocks in the cache unit block, evicted to make room for it",
+        nullable=True,
+    ),
     Column("resident_tokens", pa.uint64(), "tokens on the replica afterwards", nullable=True),
+    Column(
+        "queued_requests",
+        pa.uint32(),
+        "requests that wait on the replica when it comes; null unless requests are in flight",
+        nullable=True,
+    ),
+    Column(
+        "running_requests",
+        pa.uint32(),
+        "requests that are computed on the replica when it comes; null likewise",
+        nullable=True,
+    ),
+    Column("is_warmup", pa.bool_(), "replayed, but not counted in reports"),
 )
 
 EVICTIONS = (
-    Column("seq", pa.uint64(), "request whose insertion evicted the node"),
+    Column(
+        "seq",
+        pa.uint64(),
+        "latest request when it happened: the one that needed the room,"
+        " or the last before an output did",
+    ),
     Column("arrival", ARRIVAL_TYPE, "when that request came"),
-    Column("replica_id", pa.int32(), "replica that lost the node"),
-    Column("evicted_tokens", pa.uint32(), "tokens of the node"),
-    Column("start_tokens", pa.uint32(), "depth in the prompt at which the node began"),
-    Column("last_used_seq", pa.uint64(), "request that touched it last on this replica"),
+    Column(
+        "for_seq",
+        pa.uint64(),
+        "request whose prompt, or output, needed the room; null for one of the warm-up trace",
+        nullable=True,
+    ),
+    Column("replica_id", pa.int32(), "replica that lost the tokens"),
+    Column("evicted_tokens", pa.uint32(), "tokens that left together"),
+    Column("evicted_nodes", pa.uint32(), "1 leaf, or so many blocks in the cache unit block"),
+    Column("start_tokens", pa.uint32(), "depth in the prompt at which they began"),
+    Column(
+        "last_used_seq",
+        pa.uint64(),
+        "request that used them last on this replica; null for one of the warm-up trace",
+        nullable=True,
+    ),
     Column("age_requests", pa.uint64(), "requests since then: seq - last_used_seq"),
-    Column("age_ms", pa.float64(), "time since then"),
+    Column("age_ms", pa.float64(), "time since that request came"),
     Column(
         "asked_again_seq",
         pa.uint64(),
-        "next request of the trace, to any replica, that wanted these tokens; null if none",
+        "next request that is replayed, on any replica, that wanted these tokens; null if none",
         nullable=True,
     ),
     Column("asked_again_ms", pa.float64(), "time from the eviction to that request", nullable=True),
+    Column("asked_again_tokens", pa.uint32(), "how many of them it wanted, 0 if none did"),
+    Column("is_warmup", pa.bool_(), "happened during the warm-up"),
 )
 
 REPLICAS = (
@@ -180,7 +245,14 @@ def schema(columns: tuple[Column, ...], *, without: tuple[str, ...] = ()) -> pa.
     )
 
 
-def trace_schema(sequence: str | None) -> pa.Schema:
-    """Return the trace's schema with `sequence` as its only token or block column, or none."""
-    absent = tuple(c.name for c in SEQUENCE_COLUMNS if c.name != sequence)
-    return schema(TRACE, without=absent)
+def trace_schema(sequence: str | None, *, outputs: str | None = None) -> pa.Schema:
+    """Return the trace's schema with `sequence` as its only token or block column, or none.
+
+    `outputs`: `ids` for a trace with output ids and their links, `links` without the ids.
+    """
+    absent = {c.name for c in SEQUENCE_COLUMNS if c.name != sequence}
+    if outputs != "ids":
+        absent.add(OUTPUT_COLUMN)
+    if outputs is None:
+        absent.update(WHOLE_COLUMNS)
+    return schema(TRACE, without=tuple(absent))

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.replay.cost import CENTS_PER_MS
-from pipeline.replay.loop import SERVED
-from pipeline.replay.tokens import token_split
+from pipeline.replay.tokens import Decided
 from pipeline.tables import OUTCOMES
 
 _TOKENS = (
@@ -17,6 +16,7 @@ _TOKENS = (
     "cold_tokens",
     "evicted_tokens_missed",
     "elsewhere_tokens",
+    "recomputed_tokens",
 )
 
 
@@ -31,20 +31,27 @@ class Totals:
         self._max_ttft_cents = 0
         self._loads = np.zeros((replicas, 3), np.int64)
 
-    def add(self, prompt_tokens: NDArray[np.uint32], decisions: NDArray[Any]) -> None:
-        """Add a batch of loop.DECISION rows."""
-        counts = np.bincount(decisions["outcome"], minlength=len(OUTCOMES))
+    def add(self, decided: Decided) -> None:
+        """Add a batch of decisions that count."""
+        counts = np.bincount(decided.rows["outcome"], minlength=len(OUTCOMES))
         self._outcomes.update(dict(zip(OUTCOMES, counts.tolist(), strict=True)))
-        served = decisions["outcome"] == SERVED
-        rows, prompts = decisions[served], prompt_tokens[served]
-        split = {"prompt_tokens": prompts, **token_split(prompts, rows)}
+        served = decided.served()
+        split = {"prompt_tokens": served.prompt_tokens, **served.tokens}
         self._tokens.update({name: int(split[name].sum(dtype=np.int64)) for name in _TOKENS})
-        self._ttft_cents += int(rows["ttft_cents"].sum())
-        self._max_ttft_cents = int(rows["ttft_cents"].max(initial=self._max_ttft_cents))
-        replica = rows["replica_id"]
-        np.add.at(self._loads[:, 0], replica, 1)
-        self._loads[replica, 1] = rows["resident_tokens"]  # the last of a replica stays
-        np.add.at(self._loads[:, 2], replica, rows["evicted_tokens"])
+        cents = served.rows["ttft_cents"]
+        self._ttft_cents += int(cents.sum())
+        self._max_ttft_cents = int(cents.max(initial=self._max_ttft_cents))
+        np.add.at(self._loads[:, 0], served.rows["replica_id"], 1)
+        self.add_warmup(served)
+
+    def add_warmup(self, decided: Decided) -> None:
+        """Note what replicas hold after a batch, which need not count."""
+        served = decided.served().rows
+        self._loads[served["replica_id"], 1] = served["resident_tokens"]  # a replica's last stays
+
+    def add_evictions(self, evictions: NDArray[Any]) -> None:
+        """Add cache.EVICTION rows that count."""
+        np.add.at(self._loads[:, 2], evictions["replica_id"], evictions["evicted_tokens"])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the totals; ratios and means of nothing are None."""

@@ -1,7 +1,7 @@
 """Prefix links to the trace's radix tree: no token is read.
 
 Every end of a request and every branch is a node boundary, so what a replica holds is always a
-set of whole nodes.
+set of whole nodes, the tail of an edge at times cut within one.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernel import kernel
+from pipeline.kernel import NONE, kernel
 
 
 class TraceTree(NamedTuple):
@@ -17,146 +17,161 @@ class TraceTree(NamedTuple):
 
     parent  int32[nodes]     node above; -1 for the root
     end     int64[nodes]     depth in tokens at which the node ends; it begins at its parent's end
-    last    int32[requests]  node at which a request ends, 0 for an empty one
+    last    int32[requests]  node at which ends what is kept of a prompt, 0 if that is nothing
+    key     int32[requests]  node at which ends what a look-up may find of it
+    whole   int32[requests]  node at which ends what is kept of prompt + output; empty if the
+                             trace has no outputs
     """
 
     parent: NDArray[np.int32]
     end: NDArray[np.int64]
     last: NDArray[np.int32]
+    key: NDArray[np.int32]
+    whole: NDArray[np.int32]
 
 
-class UpcomingRequests(NamedTuple):
-    """Which requests are still to come, in tree order, so that any node can ask for its next.
+class Wholes(NamedTuple):
+    """Links of prompt + output, one item a request; empty arrays for a trace without outputs."""
 
-    earliest  int32[2 * leaves]  segment tree of minima: at leaf `place`, the request's number,
-                                 or its maximum once it came
-    place     int32[requests]    a request's leaf; the requests below a node have adjacent leaves
-    low, high int32[nodes]       a node's leaves: low <= place < high
+    tokens: NDArray[np.uint32]
+    prefix_seq: NDArray[np.int64]
+    prefix_tokens: NDArray[np.uint32]
+
+
+class BlockRules(NamedTuple):
+    """How a cache cuts sequences; the default keeps every token.
+
+    block_tokens          only whole blocks of so many tokens are shared
+    keep_partial          a last block that is not full is kept too, for the same sequence alone
+    recompute_last_token  a look-up leaves a prompt's last token; an output's last is never kept
     """
 
-    earliest: NDArray[np.int32]
-    place: NDArray[np.int32]
-    low: NDArray[np.int32]
-    high: NDArray[np.int32]
+    block_tokens: int = 1
+    keep_partial: bool = False
+    recompute_last_token: bool = False
 
 
-NEVER = np.int32(2**31 - 1)
+_EMPTY = np.zeros(0, np.int32)
+EVERY_TOKEN = BlockRules()
+NO_WHOLES = Wholes(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.uint32))
 
 
 def build_tree(
     prompt_tokens: NDArray[np.uint32],
     prefix_seq: NDArray[np.int64],
     prefix_tokens: NDArray[np.uint32],
+    wholes: Wholes = NO_WHOLES,
+    rules: BlockRules = EVERY_TOKEN,
+    tokens: TraceTree | None = None,
 ) -> TraceTree:
     """Build the trace's radix tree from its links, each an array of one item a request.
 
-    prefix_seq is -1 for none. Links must be lawful, as `trace.check_links` ensures.
+    prefix_seq is -1 for none. Links must be lawful, as `trace.check_links` ensures. `tokens` is
+    the tree by tokens of the same links, which tells equal sequences: needed to keep partial
+    blocks.
     """
-    requests = len(prompt_tokens)
-    parent = np.empty(2 * requests + 1, np.int32)
-    end = np.empty(2 * requests + 1, np.int64)
-    last = np.empty(requests, np.int32)
-    nodes = _build(prompt_tokens, prefix_seq, prefix_tokens, parent, end, last)
-    return TraceTree(parent[:nodes].copy(), end[:nodes].copy(), last)
+    requests, outputs = len(prompt_tokens), len(wholes.tokens)
+    room = (2 + rules.recompute_last_token + rules.keep_partial) * (requests + outputs) + 1
+    parent, end = np.empty(room, np.int32), np.empty(room, np.int64)
+    parent[0], end[0] = NONE, 0
+    last, key = np.empty(requests, np.int32), np.empty(requests, np.int32)
+    whole, spine = np.empty(outputs, np.int32), np.empty(outputs, np.int32)
+    nodes = np.ones(1, np.int64)
+    growing = _Growing(parent, end, nodes)
+    tree = TraceTree(parent, end, last, key, whole)
+    partial = tokens if tokens and rules.keep_partial else TraceTree(*(_EMPTY,) * 5)
+    twins = np.full(len(partial.parent), NONE, np.int32)
+    links = _Links(prompt_tokens, prefix_seq, prefix_tokens, wholes)
+    _build(growing, links, rules, tree, spine, partial, twins)
+    used = int(nodes[0])
+    return tree._replace(parent=parent[:used].copy(), end=end[:used].copy())
 
 
-def upcoming_requests(tree: TraceTree) -> UpcomingRequests:
-    """Return all requests of the trace as still to come."""
-    nodes, requests = len(tree.parent), len(tree.last)
-    leaves = 1 << max(requests - 1, 1).bit_length()
-    place = np.empty(requests, np.int32)
-    low, high = np.empty(nodes, np.int32), np.empty(nodes, np.int32)
-    _number_leaves(tree, place, low, high)
-    earliest = np.full(2 * leaves, NEVER, np.int32)
-    earliest[leaves + place] = np.arange(requests, dtype=np.int32)
-    for level in range(leaves.bit_length() - 2, -1, -1):
-        first = 1 << level
-        below = earliest[2 * first : 4 * first]
-        earliest[first : 2 * first] = np.minimum(below[::2], below[1::2])
-    return UpcomingRequests(earliest, place, low, high)
+class _Growing(NamedTuple):
+    parent: NDArray[np.int32]
+    end: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+
+
+class _Links(NamedTuple):
+    prompt_tokens: NDArray[np.uint32]
+    prefix_seq: NDArray[np.int64]
+    prefix_tokens: NDArray[np.uint32]
+    wholes: Wholes
 
 
 @kernel
-def _build(prompt_tokens, prefix_seq, prefix_tokens, parent, end, last):
-    """Hang each request below the node that spans its prefix; return the number of nodes.
+def _build(growing, links, rules, tree, spine, tokens, twins):
+    """Hang each sequence below the node that spans its prefix.
 
-    A node that has to be cut keeps its number for the lower part, so that `last` stands.
+    `spine` is the node at which an uncut prompt + output ends, in whole blocks.
     """
-    parent[0], end[0] = -1, 0
-    nodes = 1
+    block, last = rules.block_tokens, tree.last
     for i in range(len(last)):
-        shared, total = np.int64(prefix_tokens[i]), np.int64(prompt_tokens[i])
-        node = 0
+        total, shared = np.int64(links.prompt_tokens[i]), np.int64(links.prefix_tokens[i])
+        above = 0
         if shared > 0:
-            node = last[prefix_seq[i]]
-            while end[parent[node]] >= shared:
-                node = parent[node]
-            if end[node] > shared:
-                parent[nodes], end[nodes] = parent[node], shared
-                parent[node] = nodes
-                node = nodes
-                nodes += 1
-        if total > shared:
-            parent[nodes], end[nodes] = node, total
-            node = nodes
-            nodes += 1
+            earlier = links.prefix_seq[i]
+            inside = shared <= np.int64(links.prompt_tokens[earlier])
+            above = last[earlier] if inside else spine[earlier]
+        node = _hang(growing, above, shared // block * block, total // block * block)
         last[i] = node
-    return nodes
-
-
-@kernel(allocates=True)
-def _number_leaves(tree, place, low, high):
-    """Give the requests below each node adjacent numbers, walking the tree from the root."""
-    nodes = len(tree.parent)
-    first_child, next_sibling = np.zeros(nodes, np.int32), np.zeros(nodes, np.int32)
-    for node in range(1, nodes):
-        next_sibling[node] = first_child[tree.parent[node]]
-        first_child[tree.parent[node]] = node
-    ending = np.zeros(nodes, np.int32)
-    for i in range(len(tree.last)):
-        ending[tree.last[i]] += 1
-    node, number = 0, 0
-    while node >= 0:
-        low[node] = number
-        number += ending[node]
-        if first_child[node] > 0:
-            node = first_child[node]
+        tree.key[i] = node
+        if rules.keep_partial and total % block > 0:
+            last[i] = _partial(growing, node, total, tokens.last[i], twins)
+            tree.key[i] = last[i]
+        if rules.recompute_last_token and total > 0:
+            tree.key[i] = _at(growing, node, (total - 1) // block * block)
+        if len(spine) == 0:
             continue
-        while node >= 0:
-            high[node] = number
-            if next_sibling[node] > 0:
-                node = next_sibling[node]
-                break
-            node = tree.parent[node]
-    for i in range(len(tree.last) - 1, -1, -1):
-        ending[tree.last[i]] -= 1
-        place[i] = low[tree.last[i]] + ending[tree.last[i]]
+        total, shared = np.int64(links.wholes.tokens[i]), np.int64(links.wholes.prefix_tokens[i])
+        earlier = links.wholes.prefix_seq[i]
+        above = last[i] if earlier == i else spine[earlier]
+        spine[i] = _hang(growing, above, shared // block * block, total // block * block)
+        tree.whole[i] = spine[i]
+        if rules.recompute_last_token and total > links.prompt_tokens[i]:
+            total -= 1
+            tree.whole[i] = _at(growing, spine[i], total // block * block)
+        if rules.keep_partial and total % block > 0:
+            tree.whole[i] = _partial(growing, tree.whole[i], total, tokens.whole[i], twins)
 
 
-@kernel
-def came(upcoming, request):
-    """Take a request, the earliest that was still to come, off the upcoming ones."""
-    slot = len(upcoming.earliest) // 2 + upcoming.place[request]
-    upcoming.earliest[slot] = NEVER
-    slot //= 2
-    while slot > 0:
-        upcoming.earliest[slot] = min(upcoming.earliest[2 * slot], upcoming.earliest[2 * slot + 1])
-        slot //= 2
+@kernel(inner=True)
+def _hang(growing, above, shared, total):
+    """Return the node where a sequence of `total` tokens ends, `shared` of them above."""
+    node = _at(growing, above, shared)
+    return node if total <= shared else _new_node(growing, node, total)
 
 
-@kernel
-def next_below(upcoming, node):
-    """Return the next request to come whose prompt goes through `node`, or NEVER."""
-    leaves = len(upcoming.earliest) // 2
-    low, high = leaves + upcoming.low[node], leaves + upcoming.high[node]
-    earliest = NEVER
-    while low < high:
-        if low & 1:
-            earliest = min(earliest, upcoming.earliest[low])
-            low += 1
-        if high & 1:
-            high -= 1
-            earliest = min(earliest, upcoming.earliest[high])
-        low //= 2
-        high //= 2
-    return earliest
+@kernel(inner=True)
+def _at(growing, node, depth):
+    """Return the node on the way up from `node` that ends at `depth`, cutting the one across it.
+
+    The lower part keeps its number, so that what ends there stands.
+    """
+    parent, end = growing.parent, growing.end
+    if depth == 0:
+        return np.int64(0)
+    while end[parent[node]] >= depth:
+        node = parent[node]
+    if end[node] > depth:
+        upper = _new_node(growing, parent[node], depth)
+        parent[node] = upper
+        node = upper
+    return np.int64(node)
+
+
+@kernel(inner=True)
+def _new_node(growing, above, end):
+    node = growing.nodes[0]
+    growing.nodes[0] += 1
+    growing.parent[node], growing.end[node] = above, end
+    return node
+
+
+@kernel(inner=True)
+def _partial(growing, above, total, sequence, twins):
+    """Return the node of a partial block, the same for all that are the same `sequence`."""
+    if twins[sequence] == NONE:
+        twins[sequence] = _new_node(growing, above, total)
+    return np.int64(twins[sequence])

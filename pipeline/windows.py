@@ -7,8 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.replay.cost import TICKS_PER_MS
-from pipeline.replay.loop import SERVED
-from pipeline.replay.tokens import token_split
+from pipeline.replay.tokens import Decided
 
 _MOST_WINDOWS = 100
 _LENGTHS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400)
@@ -22,34 +21,49 @@ class ReplicaWindows:
     a number of days.
     """
 
-    def __init__(self, arrival_us: NDArray[np.int64], replicas: int) -> None:
-        self.length_us = _length_us(int(arrival_us[-1] - arrival_us[0]))
-        self._first = int(arrival_us[0]) // self.length_us
-        windows = int(arrival_us[-1]) // self.length_us - self._first + 1
+    def __init__(
+        self, arrival_us: NDArray[np.int64], counted: tuple[int, int], replicas: int
+    ) -> None:
+        """Take all arrivals, and which are the first and the last request that count."""
+        first_us, last_us = (int(arrival_us[row]) for row in counted)
+        self.length_us = _length_us(last_us - first_us)
+        self._first = first_us // self.length_us
+        windows = last_us // self.length_us - self._first + 1
         self._arrival_us = arrival_us
         shape = (windows, replicas)
         self._sums = {name: np.zeros(shape, np.int64) for name in _SUMS}
         self._max_queue = np.zeros(shape, np.int64)
+        self._before = np.zeros(replicas, np.int64)
         self._resident = np.full(shape, -1, np.int64)
 
-    def add(
-        self, first_seq: int, prompt_tokens: NDArray[np.uint32], decisions: NDArray[Any]
-    ) -> None:
-        """Add a batch of loop.DECISION rows, the next in order of seq."""
-        served = decisions["outcome"] == SERVED
-        arrival_us = self._arrival_us[first_seq : first_seq + len(decisions)][served]
-        rows, prompts = decisions[served], prompt_tokens[served]
-        place = (arrival_us // self.length_us - self._first, rows["replica_id"])
-        added = {
+    def add(self, decided: Decided) -> None:
+        """Add a batch of decisions that count, the next in order of seq."""
+        served = decided.served()
+        place = (self._window(served.seq), served.rows["replica_id"])
+        added: dict[str, Any] = {
             "requests": 1,
-            "prompt_tokens": prompts,
-            "evicted_tokens": rows["evicted_tokens"],
-            **token_split(prompts, rows),
+            "prompt_tokens": served.prompt_tokens,
+            **served.tokens,
         }
         for name, sums in self._sums.items():
-            np.add.at(sums, place, added[name])
-        np.maximum.at(self._max_queue, place, rows["queue_ticks"])
-        self._resident[place] = rows["resident_tokens"]  # numpy keeps the last of equal places
+            if name in added:
+                np.add.at(sums, place, added[name])
+        np.maximum.at(self._max_queue, place, served.rows["queue_ticks"])
+        self._resident[place] = served.rows["resident_tokens"]  # the last of equal places stays
+
+    def add_warmup(self, decided: Decided) -> None:
+        """Note what replicas hold after a batch that doesn't count."""
+        served = decided.served().rows
+        self._before[served["replica_id"]] = served["resident_tokens"]
+
+    def add_evictions(self, evictions: NDArray[Any]) -> None:
+        """Add cache.EVICTION rows that count."""
+        place = (self._window(evictions["seq"]), evictions["replica_id"])
+        np.add.at(self._sums["evicted_tokens"], place, evictions["evicted_tokens"])
+
+    def _window(self, seq: NDArray[np.int64]) -> NDArray[np.int64]:
+        window: NDArray[np.int64] = self._arrival_us[seq] // self.length_us - self._first
+        return window
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of tables.REPLICAS, by window and replica."""
@@ -61,7 +75,7 @@ class ReplicaWindows:
             "window_ms": np.full(windows * replicas, self.length_us / 1e3),
             **{name: sums.ravel() for name, sums in self._sums.items()},
             "max_queue_wait_ms": self._max_queue.ravel() / TICKS_PER_MS,
-            "resident_tokens": _carried_forward(self._resident).ravel(),
+            "resident_tokens": _carried_forward(self._resident, self._before).ravel(),
         }
 
 
@@ -73,9 +87,9 @@ def _length_us(span_us: int) -> int:
     return day_us * -(-span_us // (day_us * (_MOST_WINDOWS - 1)))
 
 
-def _carried_forward(resident: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Fill windows in which a replica served nothing (-1) with what it held before, at first 0."""
+def _carried_forward(resident: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Fill windows in which a replica served nothing (-1) with what it held before."""
     rows = np.where(resident >= 0, np.arange(len(resident))[:, None], -1)
     latest = np.maximum.accumulate(rows, axis=0)
     held = np.take_along_axis(resident, np.maximum(latest, 0), axis=0)
-    return np.where(latest >= 0, held, 0)
+    return np.where(latest >= 0, held, before)

@@ -17,6 +17,7 @@ with tenants as (
         sum(cold_tokens) as cold_tokens,
         sum(evicted_tokens_missed) as evicted_tokens_missed,
         sum(elsewhere_tokens) as elsewhere_tokens,
+        sum(recomputed_tokens) as recomputed_tokens,
         -- whole hundredths: a sum of floats depends on threads
         sum(cast(round(ttft_ms * 100) as bigint)) / 100 as sum_ttft_ms,
         count(ttft_ms) as measured,
@@ -38,7 +39,8 @@ select
     round(p99_ttft_ms, 2) as p99_ttft_ms,
     round(cold_tokens / nullif(prompt_tokens, 0), 4) as cold_ratio,
     round(evicted_tokens_missed / nullif(prompt_tokens, 0), 4) as evicted_ratio,
-    round(elsewhere_tokens / nullif(prompt_tokens, 0), 4) as elsewhere_ratio
+    round(elsewhere_tokens / nullif(prompt_tokens, 0), 4) as elsewhere_ratio,
+    round(recomputed_tokens / nullif(prompt_tokens, 0), 4) as recomputed_ratio
 from tenants
 order by
     policy,

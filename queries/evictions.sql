@@ -16,9 +16,7 @@ lost as (
         quantile_cont(age_ms, 0.5) as median_age_ms,
         quantile_cont(cast(age_requests as double), 0.5) as median_age_requests,
         count(asked_again_seq) as asked_again,
-        cast(
-            sum(evicted_tokens) filter (where asked_again_seq is not null) as bigint
-        ) as asked_again_tokens
+        cast(sum(asked_again_tokens) as bigint) as asked_again_tokens
     from evictions
     group by
         policy,

@@ -1,4 +1,4 @@
--- Question: why were prompt tokens computed: new to the fleet, evicted, or on another replica?
+-- Question: why were prompt tokens computed: new, evicted, on another replica, or once more?
 -- Reads: decisions
 -- One row per policy
 with misses as (
@@ -12,9 +12,11 @@ with misses as (
         cast(coalesce(sum(cold_tokens), 0) as bigint) as cold_tokens,
         cast(coalesce(sum(evicted_tokens_missed), 0) as bigint) as evicted_tokens_missed,
         cast(coalesce(sum(elsewhere_tokens), 0) as bigint) as elsewhere_tokens,
+        cast(coalesce(sum(recomputed_tokens), 0) as bigint) as recomputed_tokens,
         count(*) filter (where cold_tokens > 0) as cold_requests,
         count(*) filter (where evicted_tokens_missed > 0) as evicted_requests,
-        count(*) filter (where elsewhere_tokens > 0) as elsewhere_requests
+        count(*) filter (where elsewhere_tokens > 0) as elsewhere_requests,
+        count(*) filter (where recomputed_tokens > 0) as recomputed_requests
     from decisions
     group by policy
 )
@@ -26,12 +28,15 @@ select
     cold_tokens,
     evicted_tokens_missed,
     elsewhere_tokens,
+    recomputed_tokens,
     round(computed_tokens / nullif(prompt_tokens, 0), 4) as computed_ratio,
     round(cold_tokens / nullif(prompt_tokens, 0), 4) as cold_ratio,
     round(evicted_tokens_missed / nullif(prompt_tokens, 0), 4) as evicted_ratio,
     round(elsewhere_tokens / nullif(prompt_tokens, 0), 4) as elsewhere_ratio,
+    round(recomputed_tokens / nullif(prompt_tokens, 0), 4) as recomputed_ratio,
     cold_requests,
     evicted_requests,
-    elsewhere_requests
+    elsewhere_requests,
+    recomputed_requests
 from misses
 order by policy;

@@ -11,6 +11,7 @@ with outcomes as (
         sum(cold_tokens) as cold_tokens,
         sum(evicted_tokens_missed) as evicted_tokens_missed,
         sum(elsewhere_tokens) as elsewhere_tokens,
+        sum(recomputed_tokens) as recomputed_tokens,
         -- whole hundredths: a sum of floats depends on threads
         sum(cast(round(ttft_ms * 100) as bigint)) / 100 as sum_ttft_ms,
         count(ttft_ms) as measured,
@@ -48,6 +49,7 @@ select
     round(outcomes.cold_tokens / nullif(outcomes.prompt_tokens, 0), 4) as cold_ratio,
     round(outcomes.evicted_tokens_missed / nullif(outcomes.prompt_tokens, 0), 4) as evicted_ratio,
     round(outcomes.elsewhere_tokens / nullif(outcomes.prompt_tokens, 0), 4) as elsewhere_ratio,
+    round(outcomes.recomputed_tokens / nullif(outcomes.prompt_tokens, 0), 4) as recomputed_ratio,
     round(outcomes.sum_ttft_ms / nullif(outcomes.measured, 0), 2) as mean_ttft_ms,
     round(outcomes.p50_ttft_ms, 2) as p50_ttft_ms,
     round(outcomes.p99_ttft_ms, 2) as p99_ttft_ms,

@@ -19,11 +19,12 @@ with ranked as (
         ttft_ms,
         queue_wait_ms,
         exec_ms,
-        case greatest(cold_tokens, evicted_tokens_missed, elsewhere_tokens)
+        case greatest(cold_tokens, evicted_tokens_missed, elsewhere_tokens, recomputed_tokens)
             when 0 then 'none'
             when cold_tokens then 'cold'
             when evicted_tokens_missed then 'evicted'
             when elsewhere_tokens then 'elsewhere'
+            when recomputed_tokens then 'recomputed'
         end as largest_miss_reason
     from decisions
     where ttft_ms is not null

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from oracle import Decision, Eviction
 from strategies import POLICIES, Tokens
 
-from pipeline.config import ClockConfig, CostModel, FleetConfig, ReplayConfig
+from pipeline.config import ClockConfig, CostModel, EngineConfig, FleetConfig, ReplayConfig
 from pipeline.links import LinkFinder
-from pipeline.replay import Replayer
+from pipeline.replay import Replayer, trace_paths
+from pipeline.replay.fleet import TracePaths
 from pipeline.replay.loop import Batch
 from pipeline.tables import OUTCOMES, SERVED
-from pipeline.tree import NEVER, TraceTree, UpcomingRequests, build_tree, upcoming_requests
+from pipeline.tree import TraceTree, build_tree
+from pipeline.upcoming import NEVER
 
 
 class Links(NamedTuple):
@@ -24,11 +26,6 @@ class Links(NamedTuple):
     prompt_tokens: NDArray[np.uint32]
     prefix_seq: NDArray[np.int64]
     prefix_tokens: NDArray[np.int64]
-
-
-class Shared(NamedTuple):
-    tree: TraceTree
-    upcoming: UpcomingRequests
 
 
 class EngineRun(NamedTuple):
@@ -66,10 +63,9 @@ def tree_of(links: Links) -> TraceTree:
     return build_tree(links.prompt_tokens, links.prefix_seq, links.prefix_tokens.astype(np.uint32))
 
 
-def share(links: Links) -> Shared:
+def share(links: Links) -> TracePaths:
     """Return what all replayers of one trace may have in common."""
-    tree = tree_of(links)
-    return Shared(tree, upcoming_requests(tree))
+    return trace_paths((links.prompt_tokens, links.prefix_seq, links.prefix_tokens))
 
 
 def drained_ticks(
@@ -97,15 +93,14 @@ class Engine:
         drain_ms: float | Sequence[float] = 12.0,
         probe_refreshes_recency: bool = True,
         links: Links | None = None,
-        shared: Shared | None = None,
+        shared: TracePaths | None = None,
     ) -> None:
-        tree, upcoming = shared or share(links or link(requests))
         config = ReplayConfig(
             fleet=FleetConfig(replicas, capacity_tokens),
             cost=CostModel(prefill_ms_per_token, lookup_ms_per_token),
-            probe_refreshes_recency=probe_refreshes_recency,
+            engine=EngineConfig(refresh="probe" if probe_refreshes_recency else "insert"),
         )
-        self.replayer = Replayer(tree, upcoming, config, policy)
+        self.replayer = Replayer(shared or share(links or link(requests)), config, policy)
         self.done = 0
         self.prompt_tokens = np.array([len(tokens) for tokens in requests], np.int64)
         self._first_ids = np.array([tokens[0] if tokens else 0 for tokens in requests], np.uint64)
@@ -116,7 +111,9 @@ class Engine:
         first, rows = self.done, slice(self.done, self.done + requests)
         prompts = self.prompt_tokens[rows]
         self.done += len(prompts)
-        return self.replayer.replay(Batch(first, prompts, self._first_ids[rows], self._clock[rows]))
+        seq, none = np.arange(first, self.done), np.zeros(len(prompts), np.int64)
+        batch = Batch(seq, prompts, self._first_ids[rows], self._clock[rows], none)
+        return self.replayer.replay(batch)
 
     def step(self, requests: int) -> EngineRun:
         """Serve the next requests of the trace; return the oracle's rows."""
@@ -129,7 +126,10 @@ class Engine:
                 _decision(first + i, prompts[i], dict(zip(named, row, strict=True)))
                 for i, row in enumerate(decisions.tolist())
             ],
-            [_eviction(*row) for row in evictions.tolist()],
+            [
+                _eviction(dict(zip(evictions.dtype.names, row, strict=True)))
+                for row in evictions.tolist()
+            ],
         )
 
 
@@ -139,6 +139,7 @@ def _decision(seq: int, prompt: int, row: dict[str, int]) -> Decision:
         assert row["replica_id"] == -1
         return Decision(seq, outcome, None, prompt)
     matched, best, ever = row["matched_tokens"], row["best_matched_tokens"], row["ever_tokens"]
+    assert (row["resident_tokens_here"], row["resident_tokens_best"]) == (matched, best)
     return Decision(
         seq=seq,
         outcome=outcome,
@@ -159,10 +160,17 @@ def _decision(seq: int, prompt: int, row: dict[str, int]) -> Decision:
     )
 
 
-def _eviction(
-    seq: int, replica: int, tokens: int, start: int, last_used: int, again: int
-) -> Eviction:
-    return Eviction(seq, replica, tokens, start, last_used, None if again == NEVER else again)
+def _eviction(row: dict[str, int]) -> Eviction:
+    assert (row["for_seq"], row["evicted_nodes"]) == (row["seq"], 1)
+    again = row["asked_again_seq"]
+    return Eviction(
+        row["seq"],
+        row["replica_id"],
+        row["evicted_tokens"],
+        row["start_tokens"],
+        row["last_used_seq"],
+        None if again == NEVER else again,
+    )
 
 
 def replay_engine(

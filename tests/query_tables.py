@@ -1,21 +1,49 @@
-"""Small random runs that obey the contracts, and the report queries that are asked about them."""
+"""Runs made by hand, as views and as folders, and the report queries that are asked about them."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
-import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from pipeline.config import ReplayConfig
+from pipeline.run_folder import FORMAT, TABLES, table_file
 from pipeline.tables import DECISIONS, EVICTIONS, REPLICAS, SERVED, schema, trace_schema
 
 QUERIES = Path(__file__).parents[1] / "queries"
 POLICY = pa.field("policy", pa.string())
+SETTINGS = {
+    "engine": pa.string(),
+    "cache_unit": pa.string(),
+    "block_tokens": pa.int64(),
+    "partial_block": pa.string(),
+    "recompute_last_token": pa.bool_(),
+    "refresh": pa.string(),
+    "in_flight": pa.string(),
+    "when_full": pa.string(),
+    "cache_output": pa.bool_(),
+    "replicas": pa.int64(),
+    "capacity_tokens": pa.int64(),
+    "chosen_clock": pa.string(),
+    "prefill_ms_per_token": pa.float64(),
+    "lookup_ms_per_token": pa.float64(),
+    "decode_ms_per_token": pa.float64(),
+    "where_clause": pa.string(),
+    "sample": pa.float64(),
+    "warmup_trace": pa.string(),
+    "warmup_fraction": pa.float64(),
+}
 SCHEMAS = {
     "decisions": schema(DECISIONS).append(POLICY),
     "evictions": schema(EVICTIONS).append(POLICY),
+    "all_decisions": schema(DECISIONS).append(POLICY),
+    "all_evictions": schema(EVICTIONS).append(POLICY),
     "replicas": schema(REPLICAS).append(POLICY),
+    "settings": pa.schema(SETTINGS),
     "trace": trace_schema(None),
 }
 WINDOW_US = 1_000_000
@@ -25,23 +53,19 @@ Row = dict[str, Any]
 Frames = dict[str, pl.DataFrame]
 
 
-class Shape(NamedTuple):
-    """How large a run is, and what share of its requests is turned away."""
-
-    requests: int
-    policies: tuple[str, ...] = ("cache_aware", "pure_affinity", "round_robin")
-    replicas: int = 4
-    idle: int = 1
-    rejected_ratio: float = 0.1
-    longest_prompt: int = 100_000
-
-
 class Run:
-    """A run's views in one DuckDB connection, and the same rows as polars frames."""
+    """A run's views in one DuckDB connection, and the same rows as polars frames.
 
-    def __init__(self, rows: dict[str, list[Row]], threads: int = 2) -> None:
+    `rows` has decisions and evictions with those of the warm-up, as the run's files do.
+    """
+
+    def __init__(self, rows: dict[str, list[Row]], threads: int = 2, block_tokens: int = 1) -> None:
+        views = {"settings": [{"block_tokens": block_tokens}], **rows}
+        for name in ("decisions", "evictions"):
+            views[f"all_{name}"] = rows.get(name, [])
+            views[name] = [row for row in views[f"all_{name}"] if not row["is_warmup"]]
         tables = {
-            name: pa.Table.from_pylist(rows.get(name, []), schema=wanted)
+            name: pa.Table.from_pylist(views.get(name, []), schema=wanted)
             for name, wanted in SCHEMAS.items()
         }
         self.frames: Frames = {name: pl.DataFrame(table) for name, table in tables.items()}
@@ -65,6 +89,7 @@ def decision(seq: int, **known: Any) -> Row:
         "outcome": SERVED,
         "replica_id": 0,
         "prompt_tokens": 0,
+        "is_warmup": False,
     }
     row |= known
     if row["outcome"] != SERVED:
@@ -72,9 +97,30 @@ def decision(seq: int, **known: Any) -> Row:
     row.setdefault("matched_tokens", 0)
     row.setdefault("computed_tokens", row["prompt_tokens"] - row["matched_tokens"])
     row.setdefault("cold_tokens", row["computed_tokens"])
-    for name in ("evicted_tokens_missed", "elsewhere_tokens", "evicted_tokens", "evicted_nodes"):
+    zeros = ("evicted_tokens_missed", "elsewhere_tokens", "recomputed_tokens")
+    for name in (*zeros, "evicted_tokens", "evicted_nodes"):
         row.setdefault(name, 0)
     return row
+
+
+def eviction(seq: int, **known: Any) -> Row:
+    """Return one leaf of one token that `seq` evicted: what is not given is zero or absent."""
+    row = {
+        "seq": seq,
+        "arrival": START_US + seq,
+        "policy": "cache_aware",
+        "for_seq": seq,
+        "replica_id": 0,
+        "evicted_tokens": 1,
+        "evicted_nodes": 1,
+        "start_tokens": 0,
+        "last_used_seq": seq,
+        "age_requests": 0,
+        "age_ms": 0.0,
+        "asked_again_tokens": 0,
+        "is_warmup": False,
+    }
+    return row | known
 
 
 def replica(replica_id: int, **known: Any) -> Row:
@@ -88,129 +134,27 @@ def replica(replica_id: int, **known: Any) -> Row:
     )
 
 
-def random_run(seed: int, shape: Shape) -> dict[str, list[Row]]:
-    """Return rows of every table, lawful and consistent with each other."""
-    rng = np.random.default_rng(seed)
-    trace = _trace(rng, shape)
-    rows: dict[str, list[Row]] = {"trace": trace, "decisions": [], "evictions": [], "replicas": []}
-    for policy in shape.policies:
-        decisions, evictions = [], []
-        for request in trace:
-            lost = _evictions(rng, request) if request["outcome"] == SERVED else []
-            decisions.append(_decide(rng, request, shape, lost))
-            evictions += [e | {"replica_id": decisions[-1]["replica_id"]} for e in lost]
-        named = {
-            "decisions": decisions,
-            "evictions": evictions,
-            "replicas": _windows(rng, decisions, shape.replicas),
-        }
-        for name, new in named.items():
-            rows[name] += [row | {"policy": policy} for row in new]
-    return rows
+def write_run(
+    folder: Path, rows: dict[str, list[Row]], config: ReplayConfig, /, **about: Any
+) -> Path:
+    """Write a run folder of hand-made rows; `about` replaces what run.json says by itself."""
+    for table in TABLES:
+        wanted = SCHEMAS[table].remove(SCHEMAS[table].get_field_index(POLICY.name))
+        for policy in config.policies:
+            mine = [row for row in rows.get(table, []) if row["policy"] == policy]
+            file = table_file(folder, table, policy)
+            file.parent.mkdir(parents=True)
+            pq.write_table(pa.Table.from_pylist(mine, schema=wanted), file)
+    run = {"format": FORMAT, "config": run_config(config)} | about
+    Path(folder, "run.json").write_text(json.dumps(run), encoding="utf-8")
+    return folder
 
 
-def _trace(rng: np.random.Generator, shape: Shape) -> list[Row]:
-    tenants = [None, "", "acme", "umlaut-ä", "zeta", "Zeta"]
-    arrival = START_US
-    rows = []
-    for seq in range(shape.requests):
-        arrival += int(rng.choice([0, 0, 7, 250_000, 900_001]))
-        prompt = int(rng.choice([0, 1, 17, 400, 8192, rng.integers(1, 100_000)]))
-        prompt = min(prompt, shape.longest_prompt)
-        served = rng.random() >= shape.rejected_ratio
-        refusal = "rejected_too_long" if prompt else "rejected_empty"
-        rows.append(
-            {
-                "seq": seq,
-                "request_id": f"r{seq % 7}-{seq}",
-                "arrival": arrival,
-                "tenant": tenants[rng.integers(len(tenants))],
-                "prompt_tokens": prompt,
-                "outcome": SERVED if served else refusal,
-                "first_token_id": 0,
-                "prefix_seq": seq - 1 if seq else None,
-                "prefix_tokens": int(rng.integers(0, prompt + 1)) if seq else 0,
-            }
-        )
-    return rows
-
-
-def _decide(rng: np.random.Generator, request: Row, shape: Shape, lost: list[Row]) -> Row:
-    links = {"first_token_id", "prefix_seq", "prefix_tokens"}
-    row = {name: value for name, value in request.items() if name not in links}
-    if row["outcome"] != SERVED:
-        return row
-    prompt, known = request["prompt_tokens"], request["prefix_tokens"]
-    cuts = np.sort(rng.integers(0, known + 1, size=2))
-    parts = np.diff(cuts, prepend=0, append=known).tolist()
-    rng.shuffle(parts)
-    matched, evicted, elsewhere = parts
-    queue = float(rng.choice([0.0, 0.0, 1.25, 100 / 3, rng.random() * 1000]))
-    execution = round(matched * 0.001 + (prompt - matched) * 0.025, 4)
-    return row | {
-        "replica_id": int(rng.integers(max(1, shape.replicas - shape.idle))),
-        "matched_tokens": matched,
-        "computed_tokens": prompt - matched,
-        "cold_tokens": prompt - known,
-        "evicted_tokens_missed": evicted,
-        "elsewhere_tokens": elsewhere,
-        "best_matched_tokens": matched + elsewhere,
-        "queue_wait_ms": queue,
-        "exec_ms": execution,
-        "ttft_ms": round(queue + execution, 2),
-        "evicted_tokens": sum(e["evicted_tokens"] for e in lost),
-        "evicted_nodes": len(lost),
-        "resident_tokens": int(rng.integers(prompt, prompt + 10_000)),
-    }
-
-
-def _evictions(rng: np.random.Generator, request: Row) -> list[Row]:
-    rows = []
-    for _ in range(rng.integers(0, 3)):
-        last_used = int(rng.integers(0, request["seq"] + 1))
-        again = rng.random() < 0.4
-        rows.append(
-            {
-                "seq": request["seq"],
-                "arrival": request["arrival"],
-                "evicted_tokens": int(rng.integers(1, 500)),
-                "start_tokens": int(rng.integers(0, 500)),
-                "last_used_seq": last_used,
-                "age_requests": request["seq"] - last_used,
-                "age_ms": float(rng.integers(0, 10_000_000)) / 1000,
-                "asked_again_seq": request["seq"] + 1 if again else None,
-                "asked_again_ms": float(rng.integers(0, 9)) if again else None,
-            }
-        )
-    return rows
-
-
-def _windows(rng: np.random.Generator, decisions: list[Row], replicas: int) -> list[Row]:
-    last = max((row["arrival"] for row in decisions), default=START_US)
-    rows = []
-    for start in range(START_US, last + 1, WINDOW_US):
-        for replica_id in range(replicas):
-            here = [
-                row
-                for row in decisions
-                if row.get("replica_id") == replica_id
-                and start <= row["arrival"] < start + WINDOW_US
-            ]
-            sums = {
-                name: sum(row[name] for row in here)
-                for name in ("prompt_tokens", "matched_tokens", "computed_tokens", "evicted_tokens")
-            }
-            rows.append(
-                replica(
-                    replica_id,
-                    window_start=start,
-                    requests=len(here),
-                    max_queue_wait_ms=max((row["queue_wait_ms"] for row in here), default=0.0),
-                    resident_tokens=int(rng.integers(0, 50_000)),
-                    **sums,
-                )
-            )
-    return rows
+def run_config(config: ReplayConfig, **chosen: Any) -> Row:
+    """Return what run.json has as its configuration; `chosen` replaces what the run chose."""
+    block_tokens = config.engine.block_tokens
+    defaults = {"chosen_clock": "arrivals", "chosen_block_tokens": block_tokens}
+    return {**asdict(config), **defaults, **chosen}
 
 
 def ratio(part: pl.Expr, whole: pl.Expr) -> pl.Expr:

@@ -8,6 +8,7 @@ import click
 
 import pipeline
 from pipeline.cli.describe import describe
+from pipeline.cli.explain import explain
 from pipeline.cli.group import ReplayGroup, run_command
 from pipeline.cli.options import (
     PATH,
@@ -162,6 +163,7 @@ def burst() -> None:
 cli.add_command(tokenize)
 cli.add_command(formats)
 cli.add_command(describe)
+cli.add_command(explain)
 
 
 def main() -> None:

@@ -4,15 +4,32 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from pipeline.config import CLOCKS, ClockConfig, CostModel, FleetConfig, ReplayConfig
+from pipeline.config import (
+    CACHE_UNITS,
+    CLOCKS,
+    IN_FLIGHT,
+    PARTIAL_BLOCKS,
+    REFRESHES,
+    WHEN_FULL,
+    ClockConfig,
+    CostModel,
+    EngineConfig,
+    FleetConfig,
+    ReplayConfig,
+    SubsetConfig,
+    find_engine,
+)
+from pipeline.errors import UsageError
 
 Command = Callable[..., Any]
+Config = TypeVar("Config", FleetConfig, CostModel, ClockConfig, SubsetConfig)
 PATH = click.Path(path_type=Path)
 DEFAULTS = ReplayConfig()
 _SECONDS_BETWEEN_LINES = 30
@@ -49,9 +66,39 @@ def fleet_options(command: Command) -> Command:
             click.option("--decay-ms-per-arrival", type=float,
                          default=DEFAULTS.clock.decay_ms_per_arrival,
                          help="The fixed amount, for --clock arrivals."),
-            click.option("--probe-refreshes-recency/--no-probe-refreshes-recency",
-                         default=DEFAULTS.probe_refreshes_recency,
-                         help="Whether looking a prompt up counts as using what it finds."),
+            click.option("--decode-ms-per-token", type=float,
+                         default=DEFAULTS.cost.decode_ms_per_token,
+                         help="Time of an output token, for --in-flight pins."),
+            click.option("--engine", metavar="NAME", default="reference",
+                         help="Preset of the settings below: reference, sglang or vllm; see"
+                         " `replay engines`."),
+            click.option("--cache-unit", type=click.Choice(CACHE_UNITS), default=None,
+                         help="What is evicted: whole leaves, or single blocks."),
+            click.option("--block-tokens", type=int, default=None,
+                         help="Tokens of a block: only whole blocks are found again."),
+            click.option("--partial-block", type=click.Choice(PARTIAL_BLOCKS), default=None,
+                         help="What becomes of a prompt's last block if it is not full."),
+            click.option("--recompute-last-token/--no-recompute-last-token", default=None,
+                         help="Whether a hit leaves at least the last token to compute."),
+            click.option("--refresh", type=click.Choice(REFRESHES), default=None,
+                         help="Look-ups that count as use: all, that of the chosen replica,"
+                         " none."),
+            click.option("--in-flight", type=click.Choice(IN_FLIGHT), default=None,
+                         help="Requests come one after another, or pin their path until they"
+                         " complete."),
+            click.option("--when-full", type=click.Choice(WHEN_FULL), default=None,
+                         help="What a request does if all that could be evicted is pinned."),
+            click.option("--cache-output/--no-cache-output", default=None,
+                         help="Whether prompt and output are kept when a request completes."),
+            click.option("--where", metavar="SQL",
+                         help="Replay the requests for which this is true: a DuckDB predicate on"
+                         " the trace's columns."),
+            click.option("--sample", type=float, default=DEFAULTS.subset.sample,
+                         help="Replay this share of the sessions."),
+            click.option("--warmup", type=PATH, metavar="TRACE",
+                         help="Replay this trace first, and don't report it."),
+            click.option("--warmup-fraction", type=float, default=DEFAULTS.subset.warmup_fraction,
+                         help="Don't count this share of the requests, the first ones."),
         ]
     ):  # fmt: skip
         command = option(command)
@@ -60,13 +107,33 @@ def fleet_options(command: Command) -> Command:
 
 def replay_config(options: dict[str, Any]) -> ReplayConfig:
     """Return the configuration that the options of `fleet_options` ask for."""
+    warmup = options["warmup"]
     return ReplayConfig(
-        fleet=FleetConfig(options["replicas"], options["capacity_tokens"]),
-        cost=CostModel(options["prefill_ms_per_token"], options["lookup_ms_per_token"]),
-        clock=ClockConfig(options["clock"], options["decay_ms_per_arrival"]),
-        probe_refreshes_recency=options["probe_refreshes_recency"],
+        fleet=_taken(FleetConfig, options),
+        engine=_engine(options),
+        cost=_taken(CostModel, options),
+        clock=_taken(ClockConfig, options),
+        subset=_taken(SubsetConfig, {**options, "warmup": str(warmup) if warmup else None}),
         policies=options["policies"] or DEFAULTS.policies,
     )
+
+
+def _taken(kind: type[Config], options: dict[str, Any]) -> Config:
+    """Make a configuration of the options that are called as its fields."""
+    return kind(**{field.name: options[field.name] for field in fields(kind)})
+
+
+def _engine(options: dict[str, Any]) -> EngineConfig:
+    """Return the preset, with each setting that was given in place of its own."""
+    preset = find_engine(options["engine"])
+    given: dict[str, Any] = {f.name: options.get(f.name) for f in fields(preset)}
+    given = {name: value for name, value in given.items() if value is not None}
+    if "block_tokens" in given:
+        given["own_blocks"] = False
+    engine = replace(preset, **given)
+    if "when_full" in given and engine.in_flight == "none":
+        raise UsageError("when-full says nothing without --in-flight pins: give both, or neither")
+    return engine
 
 
 def note(message: str) -> None:

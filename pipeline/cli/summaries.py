@@ -40,6 +40,9 @@ def tokenize_summary(trace: Path, summary: "Summary") -> Iterator[str]:
     ):
         if prompts:
             yield f"{_counted(prompts, 'prompt')} {what}"
+    if summary.without_output:
+        without = _counted(summary.without_output, "request")
+        yield f"{without} without output ids: their answers are not in the log"
     if summary.resumed:
         yield f"{_counted(summary.resumed, 'log')} had been read by a run that was interrupted"
     yield from (f"warning: {warning}" for warning in summary.warnings)

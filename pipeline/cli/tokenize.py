@@ -76,6 +76,8 @@ def _columns(
               help="Write rejected lines with their text.")  # fmt: skip
 @click.option("--max-prompt-tokens", type=int, default=2_000_000,
               help="Longer prompts are rejected.")  # fmt: skip
+@click.option("--output-ids", is_flag=True, help="Tokenize answers too, for --cache-output: their"
+              " text as it is logged, without a token that ends the turn.")  # fmt: skip
 @click.option("--no-tokens", is_flag=True, help="Write the links without the token ids.")
 @click.option("--progress/--no-progress", default=True, help="Say how far it is.")
 def tokenize(

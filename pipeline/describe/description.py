@@ -53,7 +53,7 @@ def describe_trace(path: Path, block_tokens: int = NO_BLOCKS) -> list[Section]:
             }
             overview, unlimited = told["overview"], told["unlimited_cache"]
             told["overview"] = overview._replace(rows=_with_metadata(overview.rows, path, trace))
-            tree = build_tree(columns.prompt_tokens, columns.prefix_seq, columns.prefix_tokens)
+            tree = build_tree(*columns.links, columns.wholes)
             shared = full_blocks(columns.prefix_tokens, block_tokens)
             own = full_blocks(session_prefix_tokens(tree, names.session), block_tokens)
             split = _split_by_session(unlimited.rows, own, shared)

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernel import kernel
-from pipeline.tree import TraceTree, next_below, upcoming_requests
+from pipeline.tree import TraceTree
+from pipeline.upcoming import next_below, upcoming_requests
 
 
 class SharedPrefixes(NamedTuple):

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 
 from pipeline.kernel import NONE, kernel
 from pipeline.trace import TraceColumns
-from pipeline.tree import NEVER, TraceTree, came, next_below, upcoming_requests
+from pipeline.tree import TraceTree
+from pipeline.upcoming import NEVER, came, next_below, upcoming_requests
 
 _PERCENTILES = (0, 10, 50, 90, 99, 100)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipeline.errors import TraceError, UsageError
 from pipeline.prepare import ready_trace
 from pipeline.sql_files import SqlFile, one_line, queries_folder, quoted, read_sql_file
-from pipeline.tables import ARRIVAL_TYPE, SEQUENCE_COLUMNS, TRACE
+from pipeline.tables import ARRIVAL_TYPE, OUTPUT_COLUMN, SEQUENCE_COLUMNS, TRACE
 from pipeline.trace import TraceFile
 
 STATEMENTS = ("overview", "lengths", "names", "top_names", "unlimited_cache")
@@ -64,7 +64,7 @@ def open_trace(trace: TraceFile, block_tokens: int) -> Iterator[duckdb.DuckDBPyC
 
 def _view_sql(trace: TraceFile, block_tokens: int) -> str:
     """Return the SQL of a view that has all columns of the contract but token and block ids."""
-    ids = {column.name for column in SEQUENCE_COLUMNS}
+    ids = {OUTPUT_COLUMN, *(column.name for column in SEQUENCE_COLUMNS)}
     columns = []
     for name, kind in ((c.name, _SQL_TYPES[c.type]) for c in TRACE if c.name not in ids):
         source = f'"{name}"' if name in trace.names else "null"

@@ -9,7 +9,6 @@ from pipeline.encode.segments import Pieces, Segmenter
 from pipeline.encode.settings import TokenizeSettings
 from pipeline.encode.times import Time
 from pipeline.logs.records import BadLine, Chat
-from pipeline.templates.media import without_marks
 
 _FAILED = "the tokenizer failed on it"
 
@@ -19,7 +18,7 @@ class Text(NamedTuple):
 
     prompt  messages or text, None if its ids are known
     cut     only the head of the prompt is here
-    answer  text of the answer whose tokens are to be counted
+    answer  text of the answer, to be counted or kept
     """
 
     model: str | None
@@ -33,13 +32,13 @@ class Encoded(NamedTuple):
     """What became of a batch.
 
     ids         of each prompt, little-endian uint32; None without a prompt; else why there are none
-    answers     tokens of each answer, None without one
+    answers     ids of each answer, None without one
     tokenizers  name and fingerprint of what was used, by the models it is for
     warnings    what the engines had to say so far
     """
 
     ids: list[bytes | BadLine | None]
-    answers: list[int | None]
+    answers: list[bytes | None]
     tokenizers: dict[str, tuple[str, str]]
     warnings: list[str]
 
@@ -88,15 +87,14 @@ class BatchEncoder:
     def _encode(self, pending: list[_Pending], used: dict[str, tuple[str, str]]) -> Encoded:
         encoded = _encode_all(pending)
         ids: list[bytes | BadLine | None] = []
-        answers: list[int | None] = []
+        answers: list[bytes | None] = []
         for one in pending:
             found = encoded[id(one.segmenter)]
             if isinstance(one.prompt, list):
                 ids.append(next(found) or BadLine(_FAILED))
             else:
                 ids.append(one.prompt)
-            answer = next(found) if one.answer is not None else None
-            answers.append(None if answer is None else len(answer) // 4)
+            answers.append(next(found) if one.answer is not None else None)
         return Encoded(ids, answers, used, self._encoders.warnings())
 
 
@@ -108,7 +106,7 @@ def _cut(encoder: Encoder, text: Text) -> _Pending:
             prompt = encoder.pieces(text.prompt, text.time, cut=text.cut)
     except BadLine as reason:
         prompt = reason.with_traceback(None)
-    answer = segmenter.pieces(without_marks(text.answer)) if text.answer else None
+    answer = encoder.answer(text.answer, text.prompt) if text.answer else None
     return _Pending(segmenter, prompt, answer)
 
 

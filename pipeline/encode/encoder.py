@@ -39,6 +39,7 @@ class Encoder:
         self.segmenter = segmenter
         self.template = template
         self._protects = settings.special_tokens_in_text == "text"
+        self._keeps_answers = settings.output_ids
         vocabulary = segmenter.vocabulary
         key = (
             vocabulary.sha256,
@@ -66,6 +67,17 @@ class Encoder:
         moment = moment_of(time) if self.template.uses_clock else None
         text = self.template.render(chat, moment)
         return self.segmenter.pieces(text.rpartition(_END)[0] or text if cut else text)
+
+    def answer(self, text: str, prompt: Chat | str | None) -> Pieces:
+        """Return an answer's text in pieces, to be counted, or kept behind its prompt.
+
+        It gets no BOS. Kept behind a chat, control tokens in it are what they are in the chat.
+        """
+        if self._keeps_answers and self._protects and isinstance(prompt, Chat):
+            return self.segmenter.pieces(
+                protect(prompt, self.segmenter.vocabulary.special).broken(text)
+            )
+        return self.segmenter.pieces(without_marks(text))
 
 
 def _with_end(message: dict[str, Any]) -> dict[str, Any]:

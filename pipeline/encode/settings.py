@@ -43,6 +43,7 @@ class TokenizeSettings:
     retry_window_s          attempts further apart are requests of their own
     max_rejects             largest share of lines that may be rejected
     keep_tokens             write token (or block) ids, not only the links
+    output_ids              tokenize answers too, and link prompts + outputs
     keep_rejected_text      write rejected lines with their text
     max_prompt_tokens       longer prompts are rejected
     fast                    use the fast engine: None if it is installed and agrees
@@ -68,6 +69,7 @@ class TokenizeSettings:
     retry_window_s: float = 600.0
     max_rejects: float = 0.01
     keep_tokens: bool = True
+    output_ids: bool = False
     keep_rejected_text: bool = False
     max_prompt_tokens: int = 2_000_000
     fast: bool | None = None

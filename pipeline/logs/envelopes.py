@@ -122,7 +122,7 @@ def goes_to(path: object, endpoint: str) -> bool:
 def records_of(envelope: Envelope, prompts: list[Prompt]) -> Iterator[LogRecord]:
     """Yield the requests that one body asked for: of several, nobody knows who used what."""
     usage, alone = usage_of(envelope.response), len(prompts) == 1
-    answer = answer_of(envelope.response) if usage.output_tokens is None else None
+    answer = answer_of(envelope.response)
     for number, prompt in enumerate(prompts):
         yield LogRecord(
             prompt=prompt,

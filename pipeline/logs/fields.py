@@ -72,6 +72,13 @@ def token_ids(value: object) -> list[int]:
     return value
 
 
+def ids_or_none(value: object) -> list[int] | None:
+    """Return an output's token ids, None if they are none: no reason to lose a request."""
+    if not isinstance(value, list) or not _whole_numbers(value, TOKEN_MAX):
+        return None
+    return value
+
+
 def block_ids(ids: object, length: object, block_tokens: int) -> Blocks:
     """Return a prompt as blocks, with or without one for the last, partial block.
 

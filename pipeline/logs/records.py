@@ -62,6 +62,7 @@ class LogRecord:
     time      when the request came, as the log wrote it: number, numeric text or ISO 8601
     carried   namespace, model, tenant, session_id
     answer    text of the answer, whose tokens are counted where output_tokens is None
+    output_ids  token ids of the answer, which may be there in place of its text
     again     another line may tell of the same request_id: together they are one row
     fallback  counts only in a file where no other line holds a request
     failed    it failed before any of its prompt was computed
@@ -75,6 +76,7 @@ class LogRecord:
     carried: dict[str, str | None] = field(default_factory=dict)
     output_tokens: int | None = None
     answer: str | None = None
+    output_ids: list[int] | None = None
     observed_cached_tokens: int | None = None
     observed_ttft_ms: float | None = None
     again: bool = False

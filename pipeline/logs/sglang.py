@@ -6,7 +6,14 @@ from typing import Any
 
 from pipeline.logs.bodies import Usage, failed, filled, numbered
 from pipeline.logs.clocks import before, seconds_or_none
-from pipeline.logs.fields import count_or_none, mapping, remember, text_or_none, token_ids
+from pipeline.logs.fields import (
+    count_or_none,
+    ids_or_none,
+    mapping,
+    remember,
+    text_or_none,
+    token_ids,
+)
 from pipeline.logs.records import BadLine, LogRecord, Skip
 from pipeline.logs.reprs import CUT, Cut
 
@@ -39,6 +46,7 @@ def requests_of(
         yield Skip(OTHER_ENDPOINT)
         return
     prompts, answer, meta = _prompts(obj), out.get("text"), mapping(out.get("meta_info"))
+    output_ids = _output_ids(out) if len(prompts) == 1 else None
     usage = _usage(out, meta)
     for number, prompt in enumerate(prompts):
         try:
@@ -52,6 +60,7 @@ def requests_of(
             request_id=_request_id(rid, number, len(prompts)),
             carried=_carried(obj, tenant, number, len(prompts)),
             answer=answer if isinstance(answer, str) else None,
+            output_ids=output_ids,
             again=again,
             failed=failed(mapping(meta.get("finish_reason")).get("status_code"), usage),
         )
@@ -132,6 +141,14 @@ def _usage(out: dict[str, Any], meta: dict[str, Any]) -> Usage:
         output = len(ids)
     cached, prompt = meta.get("cached_tokens"), meta.get("prompt_tokens")
     return Usage(output, count_or_none(cached), count_or_none(prompt))
+
+
+def _output_ids(out: dict[str, Any]) -> list[int] | None:
+    """Return the output's token ids, unless the logger cut them."""
+    ids = out.get("output_ids")
+    if isinstance(ids, Cut) or not isinstance(ids, list | tuple):
+        return None
+    return ids_or_none(list(ids))
 
 
 def _request_id(rid: object, number: int, of: int) -> str | None:

@@ -1,10 +1,15 @@
 """Replay on branch points: a policy routes a trace over a fleet of radix-tree caches.
 
-fleet      the state: replicas, edges, residency
+fleet      the state: replicas, their edges, residency, requests in flight
 cost       lookup and prefill time, rounding
-edges      the pool of edges and the table that finds them
-eviction   the queue of leaves, least recent first
-cache      look up, touch, split, evict, insert
+pool       records that are taken and given back
+heap       pairing heaps
+edges      the table that finds edges
+eviction   touches, and the queue of leaves, least recent first
+lookup     what replicas hold of a request
+room       how much room there is, pins
+cache      split, insert, evict
+flight     requests in flight, and what happens as they complete
 policies   routing rules, and the table that lists them
 loop       the one loop
 tokens     what became of each prompt's tokens
@@ -12,6 +17,6 @@ replayer   Replayer: one policy's replay, batch after batch
 """
 
 from pipeline.replay.policies import POLICIES, find_policy
-from pipeline.replay.replayer import Replayer
+from pipeline.replay.replayer import Replayer, trace_paths
 
-__all__ = ["POLICIES", "Replayer", "find_policy"]
+__all__ = ["POLICIES", "Replayer", "find_policy", "trace_paths"]

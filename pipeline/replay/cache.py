@@ -1,174 +1,196 @@
-"""What a replica's radix tree does, on trace nodes: look up, touch, split, evict, insert."""
+"""What a replica's radix tree does, on trace nodes: split, insert, evict."""
 
 import numpy as np
 
-from pipeline.kernel import NONE, kernel, trailing_zeros
-from pipeline.replay.edges import edge_over, free_edge, new_edge, register, unregister
+from pipeline.kernel import NONE, kernel
+from pipeline.replay.edges import edge_over, register, unregister
 from pipeline.replay.eviction import (
     enqueue,
-    insertion_touch,
-    look_up_touch,
+    last_user,
     next_victim,
     recency,
-    touched_by,
+    touch_up,
 )
-from pipeline.tree import next_below
+from pipeline.replay.fleet import EDGES
+from pipeline.replay.lookup import bit_of, holds
+from pipeline.replay.pool import give_back, take
+from pipeline.replay.room import blocks_in, blocks_of, free_blocks, start_of
+from pipeline.upcoming import NEVER, next_below
 
 EVICTION = np.dtype(
     [
         ("seq", np.int64),
+        ("for_seq", np.int64),
         ("replica_id", np.int32),
         ("evicted_tokens", np.int64),
+        ("evicted_nodes", np.int64),
         ("start_tokens", np.int64),
         ("last_used_seq", np.int64),
-        ("asked_again_seq", np.int64),  # tree.NEVER for not at all
+        ("asked_again_seq", np.int64),  # upcoming.NEVER for not at all
+        ("asked_again_tokens", np.int64),
     ]
 )
 
 
-@kernel
-def look_up(fleet, last, seq, refreshes):
-    """Find what every replica holds of request `seq`, whose path ends at `last`, in one walk up.
+@kernel(inner=True, inline=False)
+def insert(fleet, replica, path, seq, touch, need, evictions):
+    """Make a path resident: `path` is its deepest node that is, the one below, its last.
 
-    A node's ancestors are resident wherever it is: the first node on the way up that a replica
-    holds is its match. Returns the tokens of the path that any replica ever held.
-    `refreshes` touches the path on every replica at once.
+    Evicts until `need` blocks are free; each eviction takes a row of `evictions`. The path that
+    is resident is touched before, so it is the last that could leave. Returns the number of
+    evictions and the edge in which the path ends, NONE if nothing is kept of it.
     """
-    fleet.match[:] = 0
-    fleet.missing[:] = NONE
-    fleet.seen[:] = 0
-    node, below, ever_tokens = last, NONE, 0
-    while node > 0:
-        if ever_tokens == 0 and fleet.ever[node]:
-            ever_tokens = fleet.tree.end[node]
-        for word in range(len(fleet.seen)):
-            fresh = fleet.resident[node, word] & ~fleet.seen[word]
-            fleet.seen[word] |= fresh
-            while fresh != 0:
-                replica = 64 * word + trailing_zeros(fresh)
-                fleet.match[replica] = node
-                fleet.missing[replica] = below
-                fresh &= fresh - np.uint64(1)
-        if refreshes:
-            fleet.touched[node] = look_up_touch(seq)
-        below = node
-        node = fleet.tree.parent[node]
-    for replica in range(len(fleet.match)):
-        if fleet.match[replica] == 0:
-            fleet.missing[replica] = below
-    return ever_tokens
-
-
-@kernel
-def touch_match(fleet, replica, seq):
-    """Touch what the look-up reached on one replica, the edge that is matched in part whole."""
-    if fleet.match[replica] > 0:
-        edge = edge_over(fleet, replica, fleet.match[replica])
-        _touch_up(fleet, edge, look_up_touch(seq))
-
-
-@kernel
-def _touch_up(fleet, edge, touch):
-    while edge != NONE:
-        fleet.edges[edge].recency = touch
-        edge = fleet.edges[edge].parent
-
-
-@kernel
-def insert(fleet, replica, last, seq, overflow, evictions):
-    """Insert request `seq`, whose path ends at `last`, evicting at least `overflow` tokens.
-
-    Returns how many leaves were evicted; each takes a row of `evictions`. The matched path is
-    touched before anything is evicted, so it is the last that could be, and a prompt that fits
-    into the replica never needs that.
-    """
-    match = fleet.match[replica]
+    match, missing, last = path
     edge = NONE
     if match > 0:
         edge = edge_over(fleet, replica, match)
         if fleet.edges[edge].tail != match:
             edge = _split(fleet, replica, edge, match)
-        if recency(fleet, edge) < look_up_touch(seq):
-            _touch_up(fleet, edge, insertion_touch(seq))
-    freed, evicted = 0, 0
-    if match != last:
-        while freed < overflow:
-            freed += _evict(fleet, replica, seq, evictions[evicted])
-            evicted += 1
-        _attach(fleet, replica, edge, last, insertion_touch(seq))
-    return evicted
+        if recency(fleet, edge) < fleet.clock[0].look_up_touch:
+            touch_up(fleet, edge, touch, seq)
+    evicted = 0
+    while free_blocks(fleet, replica) < need:
+        lacking = need - free_blocks(fleet, replica)
+        _evict(fleet, replica, lacking, seq, evictions[evicted])
+        evicted += 1
+    if edge != NONE and fleet.edges[edge].end < fleet.nodes[match].end:
+        _lengthen(fleet, replica, edge, last)
+    elif last != match and holds(fleet, replica, last):
+        edge = edge_over(fleet, replica, last)
+        if fleet.edges[edge].tail != last:
+            edge = _split(fleet, replica, edge, last)
+        touch_up(fleet, edge, touch, seq)
+    elif last != match:
+        edge = _attach(fleet, replica, edge, missing, last)
+        fleet.edges[edge].recency, fleet.edges[edge].seq = touch, seq
+        enqueue(fleet, replica, edge)
+    return evicted, edge
 
 
-@kernel
+@kernel(inner=True)
 def _split(fleet, replica, edge, at):
     """Cut an edge after node `at`; the lower part keeps its number, so its children stand.
 
-    Both parts keep the recency that the edge has.
+    Both parts keep the recency that the edge has, and its pins: they end below.
     """
-    parent, edges = fleet.tree.parent, fleet.edges
-    last_touch = recency(fleet, edge)
+    nodes, edges = fleet.nodes, fleet.edges
+    last_touch, user = recency(fleet, edge), last_user(fleet, edge)
     lower = edges[edge]
     below = lower.tail
-    while parent[below] != at:
-        below = parent[below]
-    number = new_edge(fleet)
+    while nodes[below].parent != at:
+        below = nodes[below].parent
+    number = take(fleet.pools[EDGES], edges)
     upper = edges[number]
     upper.head, upper.tail, upper.parent = lower.head, at, lower.parent
-    upper.children, upper.recency, upper.queued = 1, last_touch, 0
-    lower.head, lower.parent, lower.recency = below, number, last_touch
+    upper.end, upper.children, upper.queued = nodes[at].end, 1, 0
+    upper.pins = min(lower.pins, 1)
+    upper.recency, upper.seq = last_touch, user
+    lower.head, lower.parent, lower.recency, lower.seq = below, number, last_touch, user
     register(fleet, replica, upper.head, number)
     register(fleet, replica, below, edge)
     return number
 
 
-@kernel
-def _attach(fleet, replica, above, last, touch):
+@kernel(inner=True)
+def _attach(fleet, replica, above, head, last):
     """Add the leaf that runs from the first missing node down to `last`."""
-    number = new_edge(fleet)
-    head = fleet.missing[replica]
+    number = take(fleet.pools[EDGES], fleet.edges)
     leaf = fleet.edges[number]
-    leaf.head, leaf.tail, leaf.parent = head, last, above
-    leaf.children, leaf.recency = 0, touch
+    leaf.head, leaf.tail, leaf.parent = head, head, above
+    leaf.children, leaf.pins, leaf.queued = 0, 0, 0
+    leaf.end = fleet.nodes[fleet.nodes[head].parent].end
     if above != NONE:
         fleet.edges[above].children += 1
     register(fleet, replica, head, number)
-    enqueue(fleet, replica, number)
-    word, bit = replica // 64, np.uint64(1) << np.uint64(replica % 64)
+    _lengthen(fleet, replica, number, last)
+    return number
+
+
+@kernel(inner=True)
+def _lengthen(fleet, replica, edge, last):
+    """Let a leaf, at times cut within its tail, run down to the end of node `last`."""
+    leaf, state = fleet.edges[edge], fleet.replicas[replica]
+    word, bit = bit_of(replica)
+    if not fleet.rules.whole_leaves:
+        fleet.cut[leaf.tail, word] &= ~bit
     node = last
     while True:
         fleet.resident[node, word] |= bit
-        fleet.ever[node] = True
-        if node == head:
+        if node == leaf.tail:
             break
-        node = fleet.tree.parent[node]
-    start = fleet.tree.end[fleet.tree.parent[head]]
-    fleet.replicas[replica].resident_tokens += fleet.tree.end[last] - start
+        node = fleet.nodes[node].parent
+    end = fleet.nodes[last].end
+    state.resident_tokens += end - leaf.end
+    state.resident_blocks += blocks_of(fleet, end) - blocks_of(fleet, leaf.end)
+    leaf.tail, leaf.end = last, end
 
 
-@kernel
-def _evict(fleet, replica, seq, row):
-    """Evict the least recent leaf of a replica, note it in `row`, return its tokens."""
+@kernel(inner=True)
+def _evict(fleet, replica, lacking, for_seq, row):
+    """Evict the least recent leaf, or just its last blocks that are `lacking`; note it in `row`."""
     number = next_victim(fleet, replica)
-    victim = fleet.edges[number]
-    start = fleet.tree.end[fleet.tree.parent[victim.head]]
-    tokens = fleet.tree.end[victim.tail] - start
-    row.seq, row.replica_id = seq, replica
-    row.evicted_tokens, row.start_tokens = tokens, start
-    row.last_used_seq = touched_by(recency(fleet, number))
-    row.asked_again_seq = next_below(fleet.upcoming, victim.head)
-    word, bit = replica // 64, np.uint64(1) << np.uint64(replica % 64)
-    node = victim.tail
+    victim, state = fleet.edges[number], fleet.replicas[replica]
+    top, blocks = start_of(fleet, number), blocks_in(fleet, number)
+    if not fleet.rules.whole_leaves and blocks > lacking:
+        top = (blocks_of(fleet, victim.end) - lacking) * fleet.rules.block_tokens
+        blocks = lacking
+    row.seq, row.for_seq, row.replica_id = fleet.clock[0].latest_seq, for_seq, replica
+    row.evicted_tokens, row.evicted_nodes = victim.end - top, blocks
+    row.start_tokens, row.last_used_seq = top, last_user(fleet, number)
+    if fleet.rules.whole_leaves:
+        row.evicted_nodes = 1
+    state.resident_tokens -= victim.end - top
+    state.resident_blocks -= blocks
+    tail, end = victim.tail, victim.end
+    first = _remove(fleet, replica, number, top)
+    _note_again(fleet, first, tail, end, row)
+
+
+@kernel(inner=True)
+def _remove(fleet, replica, number, top):
+    """Take what is deeper than `top` out of a leaf; return the topmost node that lost a token."""
+    edge, nodes = fleet.edges[number], fleet.nodes
+    word, bit = bit_of(replica)
+    node, first = edge.tail, edge.tail
     while True:
-        fleet.resident[node, word] &= ~bit
-        if node == victim.head:
+        if nodes[nodes[node].parent].end < top:
             break
-        node = fleet.tree.parent[node]
-    unregister(fleet, replica, victim.head)
-    if victim.parent != NONE:
-        above = fleet.edges[victim.parent]
+        first = node
+        fleet.resident[node, word] &= ~bit
+        if not fleet.rules.whole_leaves:
+            fleet.cut[node, word] &= ~bit
+        if node == edge.head:
+            _unlink(fleet, replica, number)
+            return first
+        node = nodes[node].parent
+    if nodes[node].end > top:
+        fleet.cut[node, word] |= bit
+        first = node
+    edge.tail, edge.end = node, top
+    enqueue(fleet, replica, number)
+    return first
+
+
+@kernel(inner=True)
+def _unlink(fleet, replica, number):
+    """Forget an edge of which nothing is left; its parent may have become a leaf."""
+    edge = fleet.edges[number]
+    unregister(fleet, replica, edge.head)
+    if edge.parent != NONE:
+        above = fleet.edges[edge.parent]
         above.children -= 1
-        if above.children == 0 and above.queued == 0:
-            enqueue(fleet, replica, victim.parent)
-    fleet.replicas[replica].resident_tokens -= tokens
-    free_edge(fleet, number)
-    return tokens
+        if above.children == 0:
+            enqueue(fleet, replica, edge.parent)
+    give_back(fleet.pools[EDGES], fleet.edges, number)
+
+
+@kernel(inner=True)
+def _note_again(fleet, first, tail, end, row):
+    """Note which request to come asks again for what left, and for how much of it."""
+    again = next_below(fleet.upcoming, first)
+    row.asked_again_seq, row.asked_again_tokens = again, 0
+    if again != NEVER:
+        place, node = fleet.upcoming.place[again], tail
+        while not fleet.upcoming.low[node] <= place < fleet.upcoming.high[node]:
+            node = fleet.nodes[node].parent
+        row.asked_again_tokens = min(fleet.nodes[node].end, end) - row.start_tokens

@@ -1,89 +1,67 @@
-"""A replica's edges: the pool they come from, and the table that finds them by head node."""
+"""The table that finds a replica's edges by their head node."""
 
 from pipeline.kernel import NONE, kernel
 
 
-@kernel
-def new_edge(fleet):
-    """Take an edge from the pool, which `Replayer` keeps large enough."""
-    pool = fleet.pool
-    if pool[1] == NONE:
-        pool[0] += 1
-        return pool[0] - 1
-    edge = pool[1]
-    pool[1] = fleet.edges[edge].queue_next
-    pool[2] -= 1
-    return edge
+@kernel(inner=True)
+def _home(slots, key):
+    return ((key * 0x9E3779B97F4A7C1) >> 20) & (len(slots) - 1)
 
 
-@kernel
-def free_edge(fleet, edge):
-    """Give an edge back to the pool."""
-    fleet.edges[edge].queue_next = fleet.pool[1]
-    fleet.pool[1] = edge
-    fleet.pool[2] += 1
-
-
-@kernel
-def _home(keys, key):
-    return ((key * 0x9E3779B97F4A7C1) >> 20) & (len(keys) - 1)
-
-
-@kernel
-def _slot(keys, key):
+@kernel(inner=True)
+def _slot(slots, key):
     """Return the slot that holds `key`, or the free one where it belongs."""
-    slot = _home(keys, key)
-    while keys[slot] not in (key, NONE):
-        slot = (slot + 1) & (len(keys) - 1)
+    slot = _home(slots, key)
+    while slots[slot].key not in (key, NONE):
+        slot = (slot + 1) & (len(slots) - 1)
     return slot
 
 
-@kernel
+@kernel(inner=True)
 def _key(fleet, replica, node):
     return node * len(fleet.replicas) + replica
 
 
-@kernel
-def _put(keys, edges, key, edge):
-    slot = _slot(keys, key)
-    keys[slot] = key
-    edges[slot] = edge
+@kernel(inner=True)
+def _put(slots, key, edge):
+    slot = slots[_slot(slots, key)]
+    slot.key, slot.edge = key, edge
 
 
-@kernel
+@kernel(inner=True)
 def register(fleet, replica, head, edge):
     """Let the edge of a replica be found by its head node."""
-    _put(fleet.slot_keys, fleet.slot_edges, _key(fleet, replica, head), edge)
+    _put(fleet.slots, _key(fleet, replica, head), edge)
 
 
-@kernel
+@kernel(inner=True)
 def unregister(fleet, replica, head):
     """Forget the edge with that head node, moving up the entries that had to step over it."""
-    keys, edges = fleet.slot_keys, fleet.slot_edges
-    mask = len(keys) - 1
-    gap = _slot(keys, _key(fleet, replica, head))
+    slots = fleet.slots
+    mask = len(slots) - 1
+    gap = _slot(slots, _key(fleet, replica, head))
     slot = (gap + 1) & mask
-    while keys[slot] != NONE:
-        if (slot - _home(keys, keys[slot])) & mask >= (slot - gap) & mask:
-            keys[gap], edges[gap] = keys[slot], edges[slot]
+    while slots[slot].key != NONE:
+        if (slot - _home(slots, slots[slot].key)) & mask >= (slot - gap) & mask:
+            slots[gap].key, slots[gap].edge = slots[slot].key, slots[slot].edge
             gap = slot
         slot = (slot + 1) & mask
-    keys[gap] = NONE
+    slots[gap].key = NONE
 
 
-@kernel
+@kernel(inner=True)
 def edge_over(fleet, replica, node):
     """Return the edge of a replica that covers a resident node."""
     while True:
-        slot = _slot(fleet.slot_keys, _key(fleet, replica, node))
-        if fleet.slot_keys[slot] != NONE:
-            return fleet.slot_edges[slot]
-        node = fleet.tree.parent[node]
+        slot = fleet.slots[_slot(fleet.slots, _key(fleet, replica, node))]
+        if slot.key != NONE:
+            return slot.edge
+        node = fleet.nodes[node].parent
 
 
 @kernel
-def reregister(keys, edges, new_keys, new_edges):
+def reregister(slots, larger):
     """Copy all entries of a table into a larger one."""
-    for slot in range(len(keys)):
-        if keys[slot] != NONE:
-            _put(new_keys, new_edges, keys[slot], edges[slot])
+    for slot in range(len(slots)):
+        if slots[slot].key != NONE:
+            _put(larger, slots[slot].key, slots[slot].edge)

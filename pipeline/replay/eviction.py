@@ -1,96 +1,79 @@
-"""Each replica's eviction queue: a pairing heap of leaves, least recent first.
+"""Each replica's eviction queue: a heap of leaves, least recent first.
 
 Touches don't reorder it. An entry is mended when it comes up: recency only grows, so a leaf that
-was touched since goes back, and the first whose recency stands is the least recent of all.
+was touched since goes back, and the first whose recency stands is the least recent of all. An
+edge that has children or pins by then is dropped; it is queued again when it has lost them.
 """
 
 from pipeline.kernel import NONE, kernel
+from pipeline.replay.heap import pop, push
+
+_TOUCH_BITS = 24  # touches on behalf of one arrival; seq has the 31 bits above
 
 
-@kernel
-def look_up_touch(seq):
-    """Return the number of the touch that a request's look-up makes."""
-    return 2 * seq
+@kernel(inner=True)
+def begin_touches(fleet, seq):
+    """Begin the numbers of the touches since request `seq` arrived."""
+    fleet.clock[0].touch = max(fleet.clock[0].touch, seq << _TOUCH_BITS)
 
 
-@kernel
-def insertion_touch(seq):
-    """Return the number of the touch that a request's insertion makes, just after its look-up."""
-    return 2 * seq + 1
+@kernel(inner=True)
+def next_touch(fleet):
+    """Return the number of the next touch."""
+    fleet.clock[0].touch += 1
+    return fleet.clock[0].touch
 
 
-@kernel
-def touched_by(touch):
-    """Return the request that made a touch."""
-    return touch // 2
-
-
-@kernel
+@kernel(inner=True)
 def recency(fleet, edge):
     """Return the number of the edge's last touch: its own, or of its head on all replicas.
 
     Whatever touches an edge goes through its head node.
     """
-    return max(fleet.edges[edge].recency, fleet.touched[fleet.edges[edge].head])
+    own = fleet.edges[edge].recency
+    if fleet.rules.probes_touch:
+        return max(own, fleet.touched[fleet.edges[edge].head])
+    return own
 
 
-@kernel
+@kernel(inner=True)
+def last_user(fleet, edge):
+    """Return the request that touched an edge last."""
+    last = recency(fleet, edge)
+    if last > fleet.edges[edge].recency:
+        return last >> _TOUCH_BITS
+    return fleet.edges[edge].seq
+
+
+@kernel(inner=True)
+def touch_up(fleet, edge, touch, seq):
+    """Touch an edge and all above it on behalf of request `seq`."""
+    while edge != NONE:
+        entry = fleet.edges[edge]
+        entry.recency, entry.seq = touch, seq
+        edge = entry.parent
+
+
+@kernel(inner=True)
 def enqueue(fleet, replica, edge):
-    """Queue an edge at its present recency."""
+    """Queue an edge at its present recency, unless it is queued."""
     entry = fleet.edges[edge]
-    entry.queue_recency = recency(fleet, edge)
-    entry.queue_child = NONE
-    entry.queue_next = NONE
-    entry.queued = 1
-    fleet.queue_root[replica] = _meld(fleet.edges, fleet.queue_root[replica], edge)
+    if entry.queued == 0:
+        entry.key = recency(fleet, edge)
+        entry.queued = 1
+        fleet.replicas[replica].queue = push(fleet.edges, fleet.replicas[replica].queue, edge)
 
 
-@kernel
+@kernel(inner=True)
 def next_victim(fleet, replica):
-    """Take the least recently touched leaf off the queue.
-
-    An edge that got children is dropped; it is queued again when it has lost them.
-    """
+    """Take the least recently touched leaf without pins off the queue; there must be one."""
     while True:
-        edge = _dequeue(fleet, replica)
-        if fleet.edges[edge].children > 0:
+        edge = fleet.replicas[replica].queue
+        fleet.replicas[replica].queue = pop(fleet.edges, edge)
+        entry = fleet.edges[edge]
+        entry.queued = 0
+        if entry.children > 0 or entry.pins > 0:
             continue
-        if recency(fleet, edge) == fleet.edges[edge].queue_recency:
+        if recency(fleet, edge) == entry.key:
             return edge
         enqueue(fleet, replica, edge)
-
-
-@kernel
-def _meld(edges, one, other):
-    if one == NONE:
-        return other
-    if other == NONE:
-        return one
-    if edges[other].queue_recency < edges[one].queue_recency:
-        one, other = other, one
-    edges[other].queue_next = edges[one].queue_child
-    edges[one].queue_child = other
-    return one
-
-
-@kernel
-def _dequeue(fleet, replica):
-    """Take the first entry; its children are melded in pairs, then the pairs from the right."""
-    edges = fleet.edges
-    first = fleet.queue_root[replica]
-    pairs, entry = NONE, edges[first].queue_child
-    while entry != NONE:
-        mate = edges[entry].queue_next
-        rest = NONE if mate == NONE else edges[mate].queue_next
-        pair = _meld(edges, entry, mate)
-        edges[pair].queue_next = pairs
-        pairs, entry = pair, rest
-    root = NONE
-    while pairs != NONE:
-        rest = edges[pairs].queue_next
-        edges[pairs].queue_next = NONE
-        root = _meld(edges, root, pairs)
-        pairs = rest
-    fleet.queue_root[replica] = root
-    edges[first].queued = 0
-    return first

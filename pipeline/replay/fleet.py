@@ -6,19 +6,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernel import NONE
-from pipeline.tree import TraceTree, UpcomingRequests, upcoming_requests
+from pipeline.tree import TraceTree
+from pipeline.upcoming import UpcomingRequests
 
 REPLICA = np.dtype(
     [
         ("queue_ticks", np.int64),  # work ahead of the request at hand, in 0.0001 ms
-        ("matched_tokens", np.int64),  # prefix of the request at hand that it holds
+        ("matched_tokens", np.int64),  # prefix of the request at hand that it would find
         ("exec_ticks", np.int64),  # lookup + prefill of the request at hand here
         ("resident_tokens", np.int64),
         ("requests", np.int64),  # served so far
+        ("queued_requests", np.int64),  # in flight: prefill has not begun
+        ("running_requests", np.int64),  # in flight: prefill has begun
+        ("score", np.float64),  # what the policy compared, for people to read
         ("free_at_ticks", np.int64),  # when its queue will be empty
+        ("resident_blocks", np.int64),
+        ("pinned_blocks", np.int64),
+        ("held_blocks", np.int64),  # partial blocks of requests in flight, which are not kept
+        ("match", np.int32),  # deepest node of the request at hand that it holds
+        ("missing", np.int32),  # the node below on the request's path
+        ("queue", np.int32),  # its eviction queue: a heap of edges
+        ("flying", np.int32),  # its requests in flight: a heap of flights
+        ("first_waiting", np.int32),  # line of flights whose prefill has not begun
+        ("last_waiting", np.int32),
+        ("first_ahead", np.int32),  # line of flights that completed ahead of the clock
+        ("last_ahead", np.int32),
     ]
 )
-"""One replica as a policy sees it."""
+"""One replica as a policy sees it; a policy reads the fields down to running_requests."""
+
+NODE = np.dtype([("end", np.int64), ("parent", np.int32)], align=True)
+"""A node of a trace tree, see tree.TraceTree."""
+
+ENDS = np.dtype([(n, np.int32) for n in ("last", "key", "whole", "last_token", "whole_token")])
+"""Nodes at which a request ends: three of the trace tree, two of the tree by tokens."""
 
 REQUEST = np.dtype([("seq", np.int64), ("prompt_tokens", np.int64), ("first_token_id", np.uint64)])
 """The request at hand as a policy sees it."""
@@ -27,77 +48,160 @@ EDGE = np.dtype(
     [
         ("head", np.int32),  # first trace node of the run
         ("tail", np.int32),  # last trace node of the run
+        ("end", np.int64),  # depth in tokens at which the edge ends, in its tail or at its end
         ("parent", np.int32),  # edge above, NONE below the root
         ("children", np.int32),
-        ("recency", np.int64),  # last touch, see Fleet.touched
-        ("queue_recency", np.int64),  # recency when it was queued for eviction
-        ("queue_child", np.int32),
-        ("queue_next", np.int32),  # also chains free edges
-        ("queued", np.int64),
+        ("pins", np.int32),  # requests in flight that end with it, and children with pins
+        ("queued", np.int32),  # whether it is in the eviction queue
+        ("recency", np.int64),  # last touch, see eviction.recency
+        ("seq", np.int64),  # request of that touch
+        ("key", np.int64),  # recency when it was queued for eviction
+        ("child", np.int32),
+        ("sibling", np.int32),  # also chains free edges
     ]
 )
-"""One edge of one replica's radix tree: a run of trace nodes that leaves as a whole."""
+"""One edge of one replica's radix tree: a run of trace nodes."""
+
+SLOT = np.dtype([("key", np.int64), ("edge", np.int32)], align=True)
+"""head node * N + replica, NONE for a free slot, and the edge with that head."""
+
+POOL = np.dtype([("used", np.int64), ("first_free", np.int64), ("free", np.int64)])
+"""How many records of a pool were used so far, and which of these are free."""
+
+CLOCK = np.dtype([(n, np.int64) for n in ("touch", "look_up_touch", "latest_seq")])
+"""Numbers of the last touch and of the look-up's, and the latest request that came."""
+
+FLIGHT = np.dtype(
+    [
+        ("key", np.int64),  # completion, in ticks
+        ("seq", np.int64),
+        ("start_ticks", np.int64),  # when its prefill begins
+        ("edge", np.int32),  # where what it pins ends, NONE if it pins nothing
+        ("held_blocks", np.int32),
+        ("child", np.int32),
+        ("sibling", np.int32),  # also chains free ones
+        ("behind", np.int32),  # next in the queue of its replica
+        ("after", np.int32),  # next of those that completed ahead of the clock
+    ]
+)
+"""One request in flight."""
+
+
+class CacheRules(NamedTuple):
+    """How each replica's cache works."""
+
+    block_tokens: int
+    capacity_blocks: int
+    whole_leaves: bool  # evict whole leaves, else as many blocks as it takes
+    probes_touch: bool  # a look-up touches what it finds on every replica
+    match_touches: bool  # it touches what it finds on the chosen one
 
 
 class Fleet(NamedTuple):
     """All that changes during a replay. N replicas, W = ceil(N / 64) words.
 
-    tree        the trace's radix tree
+    nodes       NODE[nodes]       the trace's radix tree, in what the caches keep
+    tokens      NODE[token nodes] the same in single tokens
+    ends        ENDS[requests]
     upcoming    the requests still to come
-    resident    uint64[nodes, W]  bit r: the node is on replica r
-    ever        bool[nodes]       the node was on some replica once
-    touched     int64[nodes]      last look-up that touched the node wherever it was resident.
-                                  Touches are numbered in order, see eviction.look_up_touch
+    rules       how the caches work
+    resident    uint64[nodes, W]  bit r: the node, or its first blocks, is on replica r
+    cut         uint64[nodes, W]  bit r: only its first blocks are; one row if leaves stay whole
+    ever        bool[token nodes] the node was computed on some replica once
+    touched     int64[nodes]      last look-up that touched the node wherever it was resident; one
+                                  item if look-ups don't
     replicas    REPLICA[N]
-    match       int32[N]          deepest node of the request at hand that replica r holds
-    missing     int32[N]          the node below it on the request's path
-    seen        uint64[W]         scratch of the look-up
+    words       uint64[2, W]      of the look-up: replicas that were seen, and bit r: replica r
+                                  holds what the look-up may not find, too
     edges       EDGE[pool]
-    slot_keys   int64[slots]      head node * N + replica, NONE for a free slot
-    slot_edges  int32[slots]
-    queue_root  int32[N]          each replica's eviction queue
-    pool        int64[3]          edges used so far, first free edge, number of free edges
+    slots       SLOT[slots]       finds edges by their head
+    flights     FLIGHT[pool]
+    pools       POOL[2]           of edges and of flights
+    clock       CLOCK[1]
     memory      int64[8]          what the policy remembers
     """
 
-    tree: TraceTree
+    nodes: NDArray
+    tokens: NDArray
+    ends: NDArray
     upcoming: UpcomingRequests
+    rules: CacheRules
     resident: NDArray[np.uint64]
+    cut: NDArray[np.uint64]
     ever: NDArray[np.bool_]
     touched: NDArray[np.int64]
     replicas: NDArray
-    match: NDArray[np.int32]
-    missing: NDArray[np.int32]
-    seen: NDArray[np.uint64]
+    words: NDArray[np.uint64]
     edges: NDArray
-    slot_keys: NDArray[np.int64]
-    slot_edges: NDArray[np.int32]
-    queue_root: NDArray[np.int32]
-    pool: NDArray[np.int64]
+    slots: NDArray
+    flights: NDArray
+    pools: NDArray
+    clock: NDArray
     memory: NDArray[np.int64]
 
 
-def new_fleet(tree: TraceTree, replicas: int, upcoming: UpcomingRequests | None = None) -> Fleet:
-    """Return an idle fleet with empty caches.
+EDGES, FLIGHTS = 0, 1
+"""Items of Fleet.pools."""
 
-    `upcoming` is copied: it is the same for all fleets that replay one trace.
-    """
-    upcoming = upcoming or upcoming_requests(tree)
-    nodes, words = len(tree.parent), -(-replicas // 64)
+SEEN, BEYOND = 0, 1
+"""Rows of Fleet.words."""
+
+
+class TracePaths(NamedTuple):
+    """What all replays of one trace under one set of block rules share, as trees and records."""
+
+    tree: TraceTree
+    tokens: TraceTree
+    upcoming: UpcomingRequests
+    nodes: NDArray
+    token_nodes: NDArray
+    ends: NDArray
+
+
+def paths_of(tree: TraceTree, tokens: TraceTree, upcoming: UpcomingRequests) -> TracePaths:
+    """Return trees with their records."""
+    nodes = _records(tree)
+    ends = np.zeros(len(tree.last), ENDS)
+    for name in ("last", "key", "whole"):
+        if len(getattr(tree, name)):
+            ends[name] = getattr(tree, name)
+    ends["last_token"] = tokens.last
+    if len(tokens.whole):
+        ends["whole_token"] = tokens.whole
+    token_nodes = nodes if tokens is tree else _records(tokens)
+    return TracePaths(tree, tokens, upcoming, nodes, token_nodes, ends)
+
+
+def _records(tree: TraceTree) -> NDArray:
+    records = np.empty(len(tree.parent), NODE)
+    records["end"], records["parent"] = tree.end, tree.parent
+    return records
+
+
+def new_fleet(paths: TracePaths, replicas: int, rules: CacheRules) -> Fleet:
+    """Return an idle fleet with empty caches; what changes of `paths` is copied."""
+    upcoming = paths.upcoming
+    nodes, words = len(paths.nodes), -(-replicas // 64)
+    state, slots = np.zeros(replicas, REPLICA), np.zeros(32, SLOT)
+    for name in ("queue", "flying", "first_waiting", "last_waiting", "first_ahead", "last_ahead"):
+        state[name] = NONE
+    slots["key"] = NONE
     return Fleet(
-        tree=tree,
+        nodes=paths.nodes,
+        tokens=paths.token_nodes,
+        ends=paths.ends,
         upcoming=upcoming._replace(earliest=upcoming.earliest.copy()),
+        rules=rules,
         resident=np.zeros((nodes, words), np.uint64),
-        ever=np.zeros(nodes, np.bool_),
-        touched=np.full(nodes, NONE, np.int64),
-        replicas=np.zeros(replicas, REPLICA),
-        match=np.zeros(replicas, np.int32),
-        missing=np.zeros(replicas, np.int32),
-        seen=np.zeros(words, np.uint64),
+        cut=np.zeros((1 if rules.whole_leaves else nodes, words), np.uint64),
+        ever=np.zeros(len(paths.token_nodes), np.bool_),
+        touched=np.full(nodes if rules.probes_touch else 1, NONE, np.int64),
+        replicas=state,
+        words=np.zeros((2, words), np.uint64),
         edges=np.zeros(16, EDGE),
-        slot_keys=np.full(32, NONE, np.int64),
-        slot_edges=np.zeros(32, np.int32),
-        queue_root=np.full(replicas, NONE, np.int32),
-        pool=np.array([0, NONE, 0], np.int64),
+        slots=slots,
+        flights=np.zeros(16, FLIGHT),
+        pools=np.array([(0, NONE, 0)] * 2, POOL),
+        clock=np.array([(0, 0, NONE)], CLOCK),
         memory=np.zeros(8, np.int64),
     )

@@ -8,13 +8,26 @@ from numba import types
 from numpy.typing import NDArray
 
 from pipeline.kernel import NONE, kernel
-from pipeline.replay.cache import EVICTION, insert, look_up, touch_match
+from pipeline.replay.cache import EVICTION, insert
 from pipeline.replay.cost import exec_ticks, ttft_cents
-from pipeline.replay.fleet import REQUEST, new_fleet
+from pipeline.replay.eviction import begin_touches, next_touch
+from pipeline.replay.fleet import BEYOND, EDGES, REQUEST, CacheRules, new_fleet, paths_of
+from pipeline.replay.flight import keep_output, land, next_due, pass_time, take_off
+from pipeline.replay.lookup import (
+    bit_of,
+    ever_tokens,
+    look_up,
+    mark_computed,
+    matched_until,
+    touch_match,
+)
 from pipeline.replay.policies import SIGNATURE
-from pipeline.tree import TraceTree, came
+from pipeline.replay.pool import in_use
+from pipeline.replay.room import blocks_of, has_room
+from pipeline.tree import build_tree
+from pipeline.upcoming import came, upcoming_requests
 
-SERVED, EMPTY, TOO_LONG = 0, 1, 2
+SERVED, EMPTY, TOO_LONG, PINNED = 0, 1, 2, 3
 """Outcomes, in the order of tables.OUTCOMES."""
 
 DECISION = np.dtype(
@@ -23,126 +36,226 @@ DECISION = np.dtype(
         ("outcome", np.int32),
         ("matched_tokens", np.int64),
         ("best_matched_tokens", np.int64),
-        ("ever_tokens", np.int64),  # longest prefix that any replica ever held
+        ("resident_tokens_here", np.int64),  # longest prefix that the replica holds
+        ("resident_tokens_best", np.int64),  # longest prefix that any replica holds
+        ("ever_tokens", np.int64),  # longest prefix that any replica ever computed
         ("queue_ticks", np.int64),
         ("exec_ticks", np.int64),
         ("ttft_cents", np.int64),
         ("evicted_tokens", np.int64),
         ("evicted_nodes", np.int64),
         ("resident_tokens", np.int64),
+        ("queued_requests", np.int32),
+        ("running_requests", np.int32),
     ]
 )
 
 
 class Settings(NamedTuple):
-    """What the loop needs of the configuration."""
+    """What the loop needs of the configuration, beside the fleet's own rules."""
 
-    capacity_tokens: int
     lookup_ms_per_token: float
     prefill_ms_per_token: float
-    probes_touch: bool  # a look-up touches what it finds on every replica
-    match_touches: bool  # it touches only what it finds on the chosen one
+    in_flight: bool
+    waits: bool  # a request waits for room, else it is rejected
+    cache_output: bool
 
 
 class Batch(NamedTuple):
-    """Consecutive requests: seq of the first, and one item a request.
+    """Requests in order of seq, one item each.
 
-    clock_ticks says how far queues have drained, in ticks since the start, when it arrives.
+    clock_ticks   how far queues have drained, in ticks since the start, when it arrives
+    decode_ticks  how long its output takes from the first token on
     """
 
-    first_seq: int
+    seq: NDArray[np.int64]
     prompt_tokens: NDArray[np.int64]
     first_token_id: NDArray[np.uint64]
     clock_ticks: NDArray[np.int64]
+    decode_ticks: NDArray[np.int64]
 
 
-@kernel
-def _observe(fleet, prompt_tokens, clock, settings):
-    """Fill in each replica's queue, match and cost for a request; return the longest match."""
-    cold = exec_ticks(prompt_tokens, 0, settings)
-    best = 0
+@kernel(inner=True)
+def _observe(fleet, request, clock, settings, decision):
+    """Look a request up; fill in what each replica has for it, and what any of them has."""
+    look_up(fleet, request.seq)
+    decision.ever_tokens = ever_tokens(fleet, fleet.ends[request.seq].last_token)
+    cold = exec_ticks(request.prompt_tokens, 0, settings)
+    best, beyond = 0, np.uint64(0)
+    for word in range(fleet.words.shape[1]):
+        beyond |= fleet.words[BEYOND, word]
     for r in range(len(fleet.replicas)):
         replica = fleet.replicas[r]
-        matched = fleet.tree.end[fleet.match[r]]
+        matched = matched_until(fleet, r, replica.match)
         replica.queue_ticks = max(0, replica.free_at_ticks - clock)
         replica.matched_tokens = matched
         replica.exec_ticks = cold
         if matched > 0:
-            replica.exec_ticks = exec_ticks(prompt_tokens, matched, settings)
+            replica.exec_ticks = exec_ticks(request.prompt_tokens, matched, settings)
             best = max(best, matched)
-    return best
+    decision.best_matched_tokens = best
+    decision.resident_tokens_best = best
+    if beyond != 0:
+        decision.resident_tokens_best = fleet.nodes[fleet.ends[request.seq].last].end
 
 
-@kernel
-def _serve(fleet, chosen, request, clock, settings, evictions, decision):
+@kernel(inner=True)
+def _serve(fleet, chosen, request, times, settings, evictions, decision):
     """Insert the prompt on the chosen replica, queue its work and fill in the decision."""
-    replica, last = fleet.replicas[chosen], fleet.tree.last[request.seq]
-    new_tokens = request.prompt_tokens - replica.matched_tokens
-    overflow = replica.resident_tokens + new_tokens - settings.capacity_tokens
-    resident = replica.resident_tokens
-    evicted = insert(fleet, chosen, last, request.seq, overflow, evictions)
-    replica.free_at_ticks = max(replica.free_at_ticks, clock) + replica.exec_ticks
-    replica.requests += 1
+    replica, last = fleet.replicas[chosen], np.int64(fleet.ends[request.seq].last)
+    clock, earliest, decode_ticks = times
+    word, bit = bit_of(chosen)
     decision.outcome, decision.replica_id = SERVED, chosen
     decision.matched_tokens = replica.matched_tokens
-    decision.queue_ticks, decision.exec_ticks = replica.queue_ticks, replica.exec_ticks
-    decision.ttft_cents = ttft_cents(replica.queue_ticks, replica.exec_ticks)
-    decision.evicted_tokens = resident + new_tokens - replica.resident_tokens
-    decision.evicted_nodes = evicted
+    decision.resident_tokens_here = replica.matched_tokens
+    if fleet.words[BEYOND, word] & bit != 0:
+        decision.resident_tokens_here = fleet.nodes[last].end
+    decision.queued_requests = replica.queued_requests
+    decision.running_requests = replica.running_requests
+    path = (np.int64(replica.match), np.int64(replica.missing), last)
+    blocks, touch = blocks_of(fleet, request.prompt_tokens), next_touch(fleet)
+    need = blocks - blocks_of(fleet, replica.matched_tokens)
+    evicted, edge = insert(fleet, chosen, path, request.seq, touch, need, evictions)
+    mark_computed(fleet, fleet.ends[request.seq].last_token)
+    for row in range(evicted):
+        decision.evicted_tokens += evictions[row].evicted_tokens
+        decision.evicted_nodes += evictions[row].evicted_nodes
+    start = max(replica.free_at_ticks, earliest)
+    replica.free_at_ticks = start + replica.exec_ticks
+    replica.requests += 1
+    decision.queue_ticks, decision.exec_ticks = start - clock, replica.exec_ticks
+    decision.ttft_cents = ttft_cents(start - clock, replica.exec_ticks)
+    if settings.in_flight:
+        held = blocks - blocks_of(fleet, fleet.nodes[last].end)
+        done = start + replica.exec_ticks + decode_ticks
+        take_off(fleet, chosen, request.seq, edge, held, (start, done))
+    elif settings.cache_output:
+        rows = evictions[evicted:]
+        evicted += keep_output(fleet, chosen, request.seq, rows)
     decision.resident_tokens = replica.resident_tokens
     return evicted
 
 
+@kernel(inner=True)
+def _fits(fleet, replica, request):
+    """Tell whether a replica has room for what it would have to compute of a request."""
+    state = fleet.replicas[replica]
+    matched = state.matched_tokens
+    need = blocks_of(fleet, request.prompt_tokens) - blocks_of(fleet, matched)
+    return has_room(fleet, replica, np.int64(state.match), matched, need)
+
+
+@kernel(inner=True)
+def _due(fleet, clock, settings):
+    """Let time pass up to `clock`; return the replica of the first completion that is due."""
+    if not settings.in_flight:
+        return NONE
+    pass_time(fleet, clock)
+    return next_due(fleet, clock)
+
+
+@kernel(inner=True)
+def _rows_at_most(fleet, tokens):
+    """Return how many evictions the insertion of so many tokens may need at most."""
+    return min(blocks_of(fleet, tokens), in_use(fleet.pools[EDGES])) + 1
+
+
+@kernel(inner=True)
+def _rows_to_land(fleet, replica, settings):
+    """Return how many evictions the next completion of a replica may need at most."""
+    if not settings.cache_output:
+        return 0
+    seq = fleet.flights[fleet.replicas[replica].flying].seq
+    return _rows_at_most(fleet, fleet.tokens[fleet.ends[seq].whole_token].end)
+
+
+@kernel(inner=True)
+def _rows_to_serve(fleet, request, settings):
+    """Return how many evictions serving a request may need at most."""
+    most = _rows_at_most(fleet, request.prompt_tokens)
+    if settings.cache_output and not settings.in_flight:
+        most += _rows_at_most(fleet, fleet.tokens[fleet.ends[request.seq].whole_token].end)
+    return most
+
+
+@kernel(inner=True, allocates=True)
+def _with_rows(rows, used, most):
+    """Return the rows of evictions with at least `most` of them free."""
+    while len(rows) - used < most:
+        rows = np.concatenate((rows, np.empty_like(rows)))
+    return rows
+
+
 def _loop_types():
     """Return the types of `replay_batch`'s arguments, read off small ones."""
-    tree = TraceTree(np.full(1, NONE, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int32))
-    column = np.zeros(1, np.int64)
-    batch = Batch(0, column, np.zeros(1, np.uint64), column)
+    none = np.zeros(0, np.int64)
+    tree = build_tree(none.astype(np.uint32), none, none.astype(np.uint32))
+    paths = paths_of(tree, tree, upcoming_requests(tree))
+    rules = CacheRules(1, 1, whole_leaves=True, probes_touch=True, match_touches=True)
     examples = (
-        new_fleet(tree, 1),
-        batch,
-        Settings(1, 0.0, 0.0, probes_touch=True, match_touches=True),
+        new_fleet(paths, 1, rules),
+        Batch(none, none, none.astype(np.uint64), none, none),
+        Settings(0.0, 0.0, in_flight=True, waits=True, cache_output=True),
         np.zeros(1, DECISION),
     )
     return tuple(numba.typeof(e) for e in examples)
 
 
 _ARGUMENTS = _loop_types()
-_RESULT = types.Tuple((types.int64, types.Array(numba.from_dtype(EVICTION), 1, "C")))
+_ROWS = types.Array(numba.from_dtype(EVICTION), 1, "C")
+
+
+_RESULT = types.Tuple((types.int64, _ROWS))
 
 
 @kernel(signature=_RESULT(*_ARGUMENTS, types.FunctionType(SIGNATURE)), allocates=True)
 def replay_batch(fleet, batch, settings, decisions, choose):
     """Route and serve a batch; return how many were done and their evictions, in order.
 
+    Whatever completes by a request's arrival does so before it, even if its prompt is empty.
     Fewer than the batch are done if the policy chose a replica that does not exist.
     """
-    evictions, evicted = np.empty(1024, EVICTION), 0
+    rows, used = np.empty(1024, EVICTION), 0
     request = np.zeros(1, REQUEST)[0]
     for i in range(len(decisions)):
-        seq, clock = batch.first_seq + i, batch.clock_ticks[i]
-        decision, last = decisions[i], fleet.tree.last[seq]
+        seq, clock = batch.seq[i], batch.clock_ticks[i]
+        decision = decisions[i]
+        begin_touches(fleet, seq)
+        due = _due(fleet, clock, settings)
+        while due != NONE:
+            rows = _with_rows(rows, used, _rows_to_land(fleet, due, settings))
+            used += land(fleet, due, clock, settings.cache_output, rows[used:])
+            due = next_due(fleet, clock)
         came(fleet.upcoming, seq)
+        fleet.clock[0].latest_seq = seq
         decision.replica_id = NONE
         if batch.prompt_tokens[i] == 0:
             decision.outcome = EMPTY
             continue
         request.seq, request.prompt_tokens = seq, batch.prompt_tokens[i]
         request.first_token_id = batch.first_token_id[i]
-        decision.ever_tokens = look_up(fleet, last, seq, settings.probes_touch)
-        decision.best_matched_tokens = _observe(fleet, request.prompt_tokens, clock, settings)
+        _observe(fleet, request, clock, settings, decision)
         chosen = choose(request, fleet.replicas, fleet.memory)
         if not 0 <= chosen < len(fleet.replicas):
-            return i, evictions[:evicted]
-        if settings.match_touches:
-            touch_match(fleet, chosen, seq)
-        if request.prompt_tokens > settings.capacity_tokens:
+            return i, rows[:used]
+        touch_match(fleet, chosen, seq)
+        if blocks_of(fleet, request.prompt_tokens) > fleet.rules.capacity_blocks:
             decision.outcome = TOO_LONG
             continue
-        # a victim is an edge of at least one token, so this request can't need more rows
-        most = min(request.prompt_tokens, fleet.pool[0] - fleet.pool[2])
-        while len(evictions) - evicted < most:
-            evictions = np.concatenate((evictions, np.empty_like(evictions)))
-        rows = evictions[evicted:]
-        evicted += _serve(fleet, chosen, request, clock, settings, rows, decision)
-    return len(decisions), evictions[:evicted]
+        earliest = clock
+        while settings.in_flight and not _fits(fleet, chosen, request):
+            if not settings.waits or fleet.replicas[chosen].flying == NONE:
+                earliest = NONE
+                break
+            earliest = max(clock, fleet.flights[fleet.replicas[chosen].flying].key)
+            rows = _with_rows(rows, used, _rows_to_land(fleet, chosen, settings))
+            used += land(fleet, chosen, clock, settings.cache_output, rows[used:])
+            _observe(fleet, request, clock, settings, decision)
+            touch_match(fleet, chosen, seq)
+        if earliest == NONE:
+            decision.outcome = PINNED
+            continue
+        rows = _with_rows(rows, used, _rows_to_serve(fleet, request, settings))
+        times = (clock, earliest, batch.decode_ticks[i])
+        used += _serve(fleet, chosen, request, times, settings, rows[used:], decision)
+    return len(decisions), rows[:used]

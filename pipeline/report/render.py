@@ -66,7 +66,7 @@ def _as_table(table: pa.Table) -> Iterator[bytes]:
 def _as_csv(table: pa.Table) -> Iterator[bytes]:
     yield _csv_lines([table.column_names])
     for batch in table.to_batches(_CHUNK):
-        yield _csv_lines([[_plain(v) for v in row.values()] for row in batch.to_pylist()])
+        yield _csv_lines([[_as_text(v) for v in row.values()] for row in batch.to_pylist()])
 
 
 def _csv_lines(rows: list[list[Any]]) -> bytes:
@@ -105,7 +105,12 @@ def _cell(name: str, value: Any) -> str:
         return ""
     if isinstance(value, int) and not isinstance(value, bool) and name.endswith("_tokens"):
         return f"{value:,}"
-    return str(_plain(value))
+    return str(_as_text(value))
+
+
+def _as_text(value: Any) -> Any:
+    """Return a value as tables and CSV have it: like _plain, and truth as SQL writes it."""
+    return str(value).lower() if isinstance(value, bool) else _plain(value)
 
 
 def _plain(value: Any) -> Any:

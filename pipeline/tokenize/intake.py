@@ -11,14 +11,16 @@ import numpy as np
 from pipeline.encode.batches import NOTHING, BatchEncoder, Encoded, Text
 from pipeline.encode.settings import TokenizeSettings
 from pipeline.encode.times import NO_TIME, TimeColumn, find_zone
+from pipeline.errors import LogError
 from pipeline.logs.fields import covers_all
 from pipeline.logs.reading import Found, LogFile, read_log
-from pipeline.logs.records import BadLine, Blocks, Chat, LogRecord, Prompt, Skip
+from pipeline.logs.records import BadLine, Blocks, Chat, LogRecord, Skip
 from pipeline.logs.streams import Progress
 from pipeline.templates.media import media_ids
 from pipeline.tokenize.given import tokenizer_of_trace
 from pipeline.tokenize.order import FAILED
 from pipeline.tokenize.parts import PartWriter
+from pipeline.tokenize.sizes import size_of
 
 _BATCH_CHARACTERS = 1 << 22
 _BATCHES_AHEAD = 2
@@ -108,17 +110,23 @@ class Intake:
 
     def _accept(self, found: Found, record: LogRecord) -> None:
         """Queue a request; BadLine if it can't become one."""
-        prompt = record.prompt
+        prompt, keeps_output = record.prompt, self._settings.output_ids
+        if keeps_output and isinstance(prompt, Blocks):
+            raise LogError(
+                f"{self._log.path}: line {found.line}: its prompt is hashes of blocks, behind which"
+                " no token ids of an output can stand: tokenize it without --output-ids"
+            )
         cut = record.cut or (isinstance(prompt, Blocks) and not covers_all(prompt))
         if cut and self._settings.cut_prompts == "reject":
             raise BadLine(CUT)
         self._counts["cut"] += cut
         text = None
-        answer = record.answer if record.output_tokens is None else None
+        is_needed = record.output_ids is None if keeps_output else record.output_tokens is None
+        answer = record.answer if is_needed else None
         if isinstance(prompt, Chat | str) or answer:
             known = prompt if isinstance(prompt, Chat | str) else None
             text = Text(record.carried.get("model"), known, record.time, cut, answer)
-        self._characters += _size(prompt) + len(answer or "")
+        self._characters += size_of(record)
         raw = found.raw if self._settings.keep_rejected_text else None
         raw = raw[:_LONGEST_TEXT] if raw else None
         self._waiting.append(_Waiting(found.line, record, text, raw))
@@ -136,7 +144,7 @@ class Intake:
             except BadLine as reason:
                 self._reject(one.line, reason, one.raw)
 
-    def _add(self, one: _Waiting, ids: bytes | BadLine | None, answer: int | None) -> None:
+    def _add(self, one: _Waiting, ids: bytes | BadLine | None, answer: bytes | None) -> None:
         record, prompt, width = one.record, one.record.prompt, 4
         if isinstance(ids, BadLine):
             raise ids
@@ -155,7 +163,11 @@ class Intake:
             raise BadLine(f"longer than --max-prompt-tokens {self._settings.max_prompt_tokens}")
         if width == 4:
             ids += self._unknown(tokens - known)
-        outputs = answer if record.output_tokens is None else record.output_tokens
+        output = self._output(record, answer)
+        known_output = answer if output is None else output
+        outputs = record.output_tokens
+        if outputs is None and known_output is not None:
+            outputs = len(known_output) // 4
         get = record.carried.get
         namespace = get("namespace") if self._settings.namespaces == "log" else None
         self._times.append(record.time)
@@ -172,7 +184,15 @@ class Intake:
             prompt is not None, record.again, record.fallback,
             record.failed and self._skips_failed,
         )  # fmt: skip
-        self._part.add(row, ids, width)
+        self._part.add(row, ids, width, output)
+
+    def _output(self, record: LogRecord, answer: bytes | None) -> bytes | None:
+        """Return the output ids to be kept: the log's own, else those of its text."""
+        if not self._settings.output_ids:
+            return None
+        if record.output_ids is None:
+            return answer
+        return np.array(record.output_ids, np.uint32).tobytes()
 
     def _note_blocks(self, blocks: Blocks) -> None:
         self._kind = f"blocks of {blocks.block_tokens}"
@@ -214,23 +234,6 @@ class Intake:
             "warnings": self._warnings,
         }
         self._part.finish(times.arrival_us, note)
-
-
-def _size(prompt: Prompt | None) -> int:
-    """Return about how many characters a prompt takes."""
-    if isinstance(prompt, Blocks):
-        return 64 + 8 * len(prompt.ids)
-    if isinstance(prompt, Chat):
-        return 64 + sum(_size_of_content(message.get("content")) for message in prompt.messages)
-    return 64 + len(prompt or ())
-
-
-def _size_of_content(content: object) -> int:
-    if isinstance(content, str):
-        return len(content)
-    parts = content if isinstance(content, list) else []
-    texts = (part.get("text") for part in parts if isinstance(part, dict))
-    return 1000 + sum(len(text) for text in texts if isinstance(text, str))
 
 
 def _key(content: bytes) -> int:

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +19,13 @@ from pipeline.logs.reading import LogFile
 from pipeline.logs.streams import COMPRESSED, STDIN
 from pipeline.tables import ARRIVAL_TYPE
 from pipeline.tokenize.intake import Intake
+from pipeline.tokenize.joinable import check_joinable
 from pipeline.tokenize.order import FILLED, OrderedRequests
-from pipeline.tokenize.parts import Part, PartWriter, read_prompts
+from pipeline.tokenize.parts import Part, PartWriter, read_outputs, read_prompts
 from pipeline.tokenize.rejects import Rejects, rejects_file
 from pipeline.tokenize.summary import Summary, sources
 from pipeline.tokenize.workshop import Workshop, open_workshop
+from pipeline.trace.linker import Lists
 from pipeline.trace.metadata import TraceMetadata
 from pipeline.trace.writer import Requests, TraceWriter
 
@@ -60,7 +61,7 @@ def tokenize_logs(
         rejects = Rejects(parts)
         summary.rejects = rejects.by_reason
         rejects.check(summary.lines, settings.max_rejects)
-        _check_joinable(parts, settings)
+        check_joinable(parts, settings)
         ordered = OrderedRequests(parts, settings)
         summary.skips.update(ordered.skips)
         if not len(ordered):
@@ -120,50 +121,6 @@ def _progress_after(before: int, progress: Callable[[int], None], read: int) -> 
     progress(before + read)
 
 
-def _check_joinable(parts: Sequence[Part], settings: TokenizeSettings) -> None:
-    """Raise LogError if the requests of one log can't stand beside those of another."""
-    filled = [part for part in parts if part.note["kind"]]
-    for one, other in pairwise(filled):
-        name, of_one, of_other = other.note["file"], one.note, other.note
-        if of_one["kind"] != of_other["kind"]:
-            raise LogError(
-                f"{name}: it has {of_other['kind']}, the logs before it have {of_one['kind']}"
-            )
-        if of_one["time_kind"] != of_other["time_kind"]:
-            raise LogError(
-                f"{name}: it has {of_other['time_kind']}, the logs before it have"
-                f" {of_one['time_kind']}: no common order"
-            )
-        if of_one["own_clock"] != of_other["own_clock"]:
-            raise LogError(
-                f"{name}: in some of the logs, not in all, times count from each session's start"
-            )
-        if other.note["own_blocks"] and settings.block_ids is None:
-            raise LogError(
-                f"{name}: every {of_other['family']} log numbers its own blocks: say whether equal"
-                " ids of two files are equal blocks (--block-ids global) or not (--block-ids file)"
-            )
-    _check_one_tokenizer(filled)
-    if any(part.note["own_clock"] for part in parts) and settings.session_starts is None:
-        raise LogError(
-            f"{filled[0].note['file'] if filled else ''}: its times count from the start of each"
-            " session: say when sessions start, for example --session-starts random:60"
-        )
-
-
-def _check_one_tokenizer(parts: Sequence[Part]) -> None:
-    """Raise LogError if equal ids of two logs may be different tokens."""
-    known: dict[str, tuple[str, str]] = {}
-    for part in parts:
-        for models, (name, key) in part.note["tokenizers"].items():
-            other, other_key = known.setdefault(models, (name, key))
-            if key != other_key:
-                raise LogError(
-                    f"{part.note['file']}: its tokens are of {name}, those before it of {other}"
-                    " (or of another version): they don't mix"
-                )
-
-
 def _why(summary: Summary) -> str:
     """Return what became of the lines of logs without requests."""
     counts = [*summary.rejects.most_common(2), *summary.skips.most_common(2)]
@@ -184,17 +141,21 @@ def _write(
     metadata = _metadata(parts, summary)
     symbol = np.uint64 if metadata.block_tokens else np.uint32
     salts = _salts(parts, settings) if metadata.block_tokens else None
+    keep, outputs = settings.keep_tokens, settings.output_ids
     with whole_file(target) as temporary:
-        writer = TraceWriter(temporary, metadata, keep_ids=settings.keep_tokens)
+        writer = TraceWriter(temporary, metadata, keep_ids=keep, outputs=outputs)
         with writer:
             for rows in ordered.slices(_ends(ordered.ids_counts())):
                 ids = read_prompts(parts, rows, symbol)
                 if salts is not None:
                     ids ^= np.repeat(salts[rows["part"].to_numpy()], rows["ids_count"].to_numpy())
-                writer.write(_requests(rows, ids, blocks=bool(metadata.block_tokens)))
-    summary.prompt_tokens, summary.prefix_tokens = writer.prompt_tokens, writer.prefix_tokens
+                batch = _requests(rows, ids, blocks=bool(metadata.block_tokens))
+                if outputs:
+                    batch = batch._replace(outputs=_outputs(parts, rows, summary))
+                writer.write(batch)
+    summary.prompt_tokens, summary.prefix_tokens = writer.prompt_tokens, writer.links.prefix_tokens
     few = max(2, summary.requests // 100)
-    summary.looks_reversed = writer.contained >= few and writer.contained > writer.extending
+    summary.looks_reversed = writer.links.contained >= max(few, writer.links.extending + 1)
 
 
 def _ends(counts: NDArray[np.int64]) -> list[int]:
@@ -223,9 +184,20 @@ def _salts(parts: Sequence[Part], settings: TokenizeSettings) -> NDArray[np.uint
 def _requests(rows: pl.DataFrame, ids: NDArray[np.uint64], *, blocks: bool) -> Requests:
     carried = rows.select("request_id", *FILLED).to_arrow(compat_level=pl.CompatLevel.oldest())
     arrival = rows["arrival"].to_arrow().cast(pa.timestamp("us")).cast(ARRIVAL_TYPE)
-    offsets = np.concatenate(([0], np.cumsum(rows["ids_count"].to_numpy(), dtype=np.int64)))
     lengths = rows["prompt_tokens"].to_numpy() if blocks else None
+    offsets = _offsets(rows["ids_count"])
     return Requests(carried.append_column("arrival", arrival), ids, offsets, lengths)
+
+
+def _outputs(parts: Sequence[Part], rows: pl.DataFrame, summary: Summary) -> Lists:
+    """Return the output ids of requests, none where the logs hold no answer."""
+    rows = rows.with_columns(pl.col("output_part", "output_begin", "output_count").fill_null(0))
+    summary.without_output += int((rows["output_count"] == 0).sum())
+    return Lists(read_outputs(parts, rows), _offsets(rows["output_count"]))
+
+
+def _offsets(counts: pl.Series) -> NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum(counts.to_numpy(), dtype=np.int64)))
 
 
 def _metadata(parts: Sequence[Part], summary: Summary) -> TraceMetadata:

@@ -20,6 +20,7 @@ FILLED = (
     "observed_cached_tokens",
     "observed_ttft_ms",
 )
+_OUTPUT = ("output_part", "output_begin", "output_count")
 _MERGED = "told again: one request, several lines"
 _ORPHAN = "tells of a request whose prompt is not in the log"
 _RETRY = "retry: an attempt of the same request came later"
@@ -38,10 +39,7 @@ class OrderedRequests:
 
     def __init__(self, parts: Sequence[Part], settings: TokenizeSettings) -> None:
         self.skips: Counter[str] = Counter()
-        frames = [
-            part.rows().with_columns(part=pl.lit(number, pl.Int32))
-            for number, part in enumerate(parts)
-        ]
+        frames = [part.rows().with_columns(_numbered(number)) for number, part in enumerate(parts)]
         whole = [bool(part.note["whole_seconds"]) for part in parts]
         self._timed_parts = [n for n, p in enumerate(parts) if p.note["time_kind"] != NO_TIMES]
         self._frame = pl.concat(frames, rechunk=False)
@@ -67,8 +65,13 @@ class OrderedRequests:
         return len(self._order)
 
     def ids_counts(self) -> NDArray[np.int64]:
-        """Return how many ids each request has."""
-        return self._frame["ids_count"].to_numpy()[self._order]
+        """Return how many ids each request has, of prompt and output."""
+        outputs = self._frame["output_count"].fill_null(0).to_numpy().copy()
+        told = self._adding.filter(pl.col("output_count") > 0)
+        target = told["target"].to_numpy()
+        outputs[target] = np.maximum(outputs[target], told["output_count"].to_numpy())
+        counts: NDArray[np.int64] = self._frame["ids_count"].to_numpy() + outputs
+        return counts[self._order]
 
     def slices(self, ends: Sequence[int]) -> Iterator[pl.DataFrame]:
         """Yield the requests up to each of `ends`, filled from the lines that add to them."""
@@ -105,7 +108,7 @@ class OrderedRequests:
         self._count(pairs.height, _MERGED)
         more = frame[pairs["row"]].with_columns(target=pairs["target"])
         self._adding = more.group_by("target").agg(
-            pl.col(name).drop_nulls().first() for name in FILLED
+            pl.col(name).drop_nulls().first() for name in (*FILLED, *_OUTPUT)
         )
         failed = pairs.filter("failed")["target"].unique()
         self._count(len(failed), FAILED)
@@ -169,7 +172,8 @@ class OrderedRequests:
             suffix=":more",
             maintain_order="left",
         )
-        return rows.with_columns(pl.coalesce(name, f"{name}:more") for name in FILLED)
+        filled = (*FILLED, *_OUTPUT)
+        return rows.with_columns(pl.coalesce(name, f"{name}:more") for name in filled)
 
     def _named(self, rows: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:
         """Give every request an id of its own: the log's, numbered if it repeats, or the row."""
@@ -179,6 +183,13 @@ class OrderedRequests:
         return rows.with_columns(
             request_id=pl.when(number > 0).then(numbered).otherwise("request_id").fill_null(own)
         )
+
+
+def _numbered(part: int) -> list[pl.Expr]:
+    """Return the number of a part as columns: of its rows, and of those that have output ids."""
+    number = pl.lit(part, pl.Int32)
+    has_output = pl.col("output_count").is_not_null()
+    return [number.alias("part"), pl.when(has_output).then(number).alias("output_part")]
 
 
 def _paired(told: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:

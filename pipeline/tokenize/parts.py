@@ -1,7 +1,8 @@
 """A part: what one log file gave, on disk, so that memory follows no log and a rerun goes on.
 
-A part is three files: rows (Arrow), ids (raw uint32 or uint64) and a note (JSON). The note comes
-last: a part with a note is whole.
+A part is some files: rows (Arrow), ids of prompts (raw uint32 or uint64) and of outputs (raw
+uint32, if they were asked for), rejects, and a note (JSON). The note comes last: a part with a
+note is whole.
 """
 
 import json
@@ -9,7 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -34,6 +35,8 @@ ROWS = pa.schema(
         ("again", pa.bool_()),
         ("fallback", pa.bool_()),
         ("failed", pa.bool_()),
+        ("output_begin", pa.int64()),  # null without output ids
+        ("output_count", pa.int64()),
         ("ids_begin", pa.int64()),
         ("ids_count", pa.int64()),
     ]
@@ -81,12 +84,22 @@ class PartWriter:
         self._rows = _Table(_of(stem, "rows"), ROWS)
         self._rejects = _Table(_of(stem, "rejects"), REJECTS)
         self._ids = _of(stem, "ids").open("wb")
+        _of(stem, "outputs").unlink(missing_ok=True)
+        self._outputs: BinaryIO | None = None
         self._bytes = 0
         self._lock = Lock()
 
-    def add(self, row: tuple[Any, ...], ids: bytes, width: int) -> None:
-        """Add a request: the columns of ROWS but the last two, and its ids of so many bytes."""
-        self._rows.append((*row, self._bytes // width, len(ids) // width))
+    def add(
+        self, row: tuple[Any, ...], ids: bytes, width: int, output: bytes | None = None
+    ) -> None:
+        """Add a request: the columns of ROWS but the last four, ids of so many bytes, output."""
+        place: tuple[int | None, int | None] = None, None
+        if output is not None:
+            if self._outputs is None:
+                self._outputs = _of(self._stem, "outputs").open("wb")
+            place = self._outputs.tell() // 4, len(output) // 4
+            self._outputs.write(output)
+        self._rows.append((*row, *place, self._bytes // width, len(ids) // width))
         self._ids.write(ids)
         self._bytes += len(ids)
 
@@ -109,6 +122,8 @@ class PartWriter:
         self._rows.close()
         self._rejects.close()
         self._ids.close()
+        if self._outputs is not None:
+            self._outputs.close()
 
 
 class Part:
@@ -117,7 +132,8 @@ class Part:
     def __init__(self, stem: Path) -> None:
         self._stem = stem
         self.note: dict[str, Any] = json.loads(_of(stem, "note").read_text(encoding="utf-8"))
-        self._descriptor = os.open(_of(stem, "ids"), os.O_RDONLY)
+        paths = {what: _of(stem, what) for what in ("ids", "outputs")}
+        self._files = {w: os.open(path, os.O_RDONLY) for w, path in paths.items() if path.exists()}
 
     @staticmethod
     def tokenizers(stem: Path) -> dict[str, tuple[str, str]]:
@@ -126,8 +142,9 @@ class Part:
         return {models: (name, key) for models, (name, key) in note["tokenizers"].items()}
 
     def close(self) -> None:
-        """Close the file of ids."""
-        os.close(self._descriptor)
+        """Close the files of ids."""
+        for descriptor in self._files.values():
+            os.close(descriptor)
 
     def rows(self) -> pl.DataFrame:
         """Return its rows, mapped from disk, with their arrival (NO_TIME for none)."""
@@ -140,11 +157,11 @@ class Part:
         frame = _mapped(_of(self._stem, "rejects"))
         return frame.sort("line", maintain_order=True)
 
-    def read_ids(self, begin: int, target: memoryview) -> None:
-        """Fill `target` with what lies from byte `begin` on."""
+    def read_ids(self, what: str, begin: int, target: memoryview) -> None:
+        """Fill `target` with what lies from byte `begin` on in `ids` or `outputs`."""
         done = 0
         while done < len(target):
-            got = os.preadv(self._descriptor, [target[done:]], begin + done)
+            got = os.preadv(self._files[what], [target[done:]], begin + done)
             if got == 0:
                 raise EOFError(self._stem)
             done += got
@@ -161,35 +178,43 @@ def read_prompts(
     symbol: type[np.uint32] | type[np.uint64],
 ) -> NDArray[Any]:
     """Return the ids of rows (part, ids_begin, ids_count), one after another."""
-    counts = rows["ids_count"].to_numpy()
+    return _read(parts, "ids", rows.select("part", "ids_begin", "ids_count"), symbol)
+
+
+def read_outputs(parts: Sequence[Part], rows: pl.DataFrame) -> NDArray[np.uint32]:
+    """Return the output ids of rows (output_part, output_begin, output_count), likewise."""
+    places = rows.select("output_part", "output_begin", "output_count")
+    return _read(parts, "outputs", places, np.uint32)
+
+
+def _read(
+    parts: Sequence[Part],
+    what: str,
+    places: pl.DataFrame,
+    symbol: type[np.uint32] | type[np.uint64],
+) -> NDArray[Any]:
+    part, first, counts = (column.to_numpy() for column in places.iter_columns())
     ids: NDArray[Any] = np.empty(int(counts.sum()), symbol)
     width = ids.itemsize
     view = ids.view(np.uint8).data
     at = 0
-    for begin, end, part, first in _runs(rows, counts):
+    for begin, end in _runs(part, first, counts):
         size = width * int(counts[begin:end].sum())
-        parts[part].read_ids(width * first, view[at : at + size])
+        parts[part[begin]].read_ids(what, width * int(first[begin]), view[at : at + size])
         at += size
     return ids
 
 
-def _runs(rows: pl.DataFrame, counts: NDArray[np.int64]) -> list[tuple[int, int, int, int]]:
-    """Return runs of rows whose ids lie one after another: rows from, to, part, first id."""
-    if not len(rows):
+def _runs(
+    part: NDArray[np.int32], first: NDArray[np.int64], counts: NDArray[np.int64]
+) -> list[tuple[int, int]]:
+    """Return runs of rows whose ids lie one after another."""
+    if not len(part):
         return []
-    part, first = rows["part"].to_numpy(), rows["ids_begin"].to_numpy()
     breaks = (part[1:] != part[:-1]) | (first[1:] != first[:-1] + counts[:-1])
     starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
-    ends = np.append(starts[1:], len(rows))
-    return list(
-        zip(
-            starts.tolist(),
-            ends.tolist(),
-            part[starts].tolist(),
-            first[starts].tolist(),
-            strict=True,
-        )
-    )
+    ends = np.append(starts[1:], len(part))
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 def _mapped(path: Path) -> pl.DataFrame:

@@ -19,6 +19,7 @@ class Summary:
     repairs        lines that could only be read leniently, by what was overlooked
     token_ids      prompts that came as token ids, taken as they are
     cut            prompts of which only the head was logged
+    without_output requests without output ids, if these were asked for
     resumed        files that an interrupted run had already read
     """
 
@@ -41,6 +42,7 @@ class Summary:
     rejects: Counter[str] = field(default_factory=Counter)
     repairs: Counter[str] = field(default_factory=Counter)
     rejects_file: Path | None = None
+    without_output: int = 0
     resumed: int = 0
 
     def add(self, part: Part) -> None:

@@ -17,11 +17,13 @@ from pipeline.tables import (
     ARRIVAL_TYPE,
     BLOCK_COLUMN,
     CARRIED_COLUMNS,
+    OUTPUT_COLUMN,
     TOKEN_COLUMN,
     TRACE,
+    WHOLE_COLUMNS,
     Column,
 )
-from pipeline.trace.checks import TraceColumns, check_links, check_order, check_seq
+from pipeline.trace.checks import TraceColumns, check_columns, check_links, check_order, check_seq
 from pipeline.trace.metadata import TraceMetadata
 
 _LINK_COLUMNS = ("seq", "arrival", "prompt_tokens", "first_token_id", "prefix_seq", "prefix_tokens")
@@ -78,6 +80,16 @@ class TraceFile:
         """Whether every column that a replay needs is there."""
         return self.names.issuperset(_REQUIRED)
 
+    @property
+    def has_outputs(self) -> bool:
+        """Whether its links tell of outputs too."""
+        return self.linked and self.names.issuperset(WHOLE_COLUMNS)
+
+    @property
+    def has_output_ids(self) -> bool:
+        """Whether outputs can be linked: they have token ids, as the prompts do."""
+        return self.ids == TOKEN_COLUMN and OUTPUT_COLUMN in self.names
+
     def batches(self, columns: list[str], rows: int) -> Iterator[pa.Table]:
         """Yield all rows in order, `rows` at a time, as the columns that the file has of these.
 
@@ -96,10 +108,11 @@ class TraceFile:
             yield pa.Table.from_arrays(arrays, names=names)
 
     def rows_of_ids(self, ids: int) -> int:
-        """Return how many rows hold about that many token or block ids, at least 1."""
+        """Return how many rows hold about that many ids, of prompts and outputs, at least 1."""
         footer = self.file.metadata
         paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
-        leaf = [i for i, path in enumerate(paths) if path.startswith(f"{self.ids}.")]
+        lists = (f"{self.ids}.", f"{OUTPUT_COLUMN}.")
+        leaf = [i for i, path in enumerate(paths) if path.startswith(lists)]
         values = sum(
             footer.row_group(g).column(i).num_values
             for g in range(footer.num_row_groups)
@@ -113,23 +126,20 @@ class TraceFile:
             return self._columns()
 
     def _columns(self) -> TraceColumns:
-        parts: dict[str, list[NDArray[Any]]] = {n: [] for n in (*_LINK_COLUMNS, "namespace")}
+        check_columns(self.path, self.names)
+        names = [*_LINK_COLUMNS, *(WHOLE_COLUMNS if self.has_outputs else ())]
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (*names, "namespace")}
         numbers: dict[str | None, int] = {None: 0}
         for table in self.batches(list(parts), 1 << 18):
-            for name in _LINK_COLUMNS:
-                parts[name].append(_as_numpy(table[name], signed=name == "prefix_seq"))
+            for name in names:
+                parts[name].append(_as_numpy(table[name], signed=name.endswith("prefix_seq")))
             parts["namespace"].append(_numbered(table, numbers))
-        whole = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-        columns = TraceColumns(
-            arrival_us=whole["arrival"],
-            prompt_tokens=whole["prompt_tokens"],
-            first_token_id=whole["first_token_id"],
-            prefix_seq=whole["prefix_seq"],
-            prefix_tokens=whole["prefix_tokens"],
-        )
-        check_seq(str(self.path), whole["seq"])
+        read = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+        seq, namespaces, arrival = (read.pop(n) for n in ("seq", "namespace", "arrival"))
+        columns = TraceColumns(arrival_us=arrival, **read)
+        check_seq(str(self.path), seq)
         check_order(str(self.path), columns.arrival_us)
-        check_links(str(self.path), columns, whole["namespace"])
+        check_links(str(self.path), columns, namespaces)
         return columns
 
     def _column(self, batch: pa.RecordBatch, name: str, first_row: int) -> pa.Array:

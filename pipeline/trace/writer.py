@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.errors import TraceError
-from pipeline.links import LinkFinder, grown
-from pipeline.tables import BLOCK_COLUMN, TOKEN_COLUMN, trace_schema
+from pipeline.tables import BLOCK_COLUMN, OUTPUT_COLUMN, TOKEN_COLUMN, trace_schema
+from pipeline.trace.linker import Linker, Lists
 from pipeline.trace.metadata import TraceMetadata
 
 ROW_GROUP_TOKENS = 8_000_000
@@ -30,39 +30,49 @@ class Requests(NamedTuple):
     ids            token ids (uint32) or block ids (uint64) of all prompts, one after another
     offsets        int64[requests + 1]: where each prompt's ids begin in `ids`
     prompt_tokens  uint32[requests], or None where ids are tokens
+    outputs        token ids of all outputs, None if they aren't known
     """
 
     carried: pa.Table
     ids: NDArray[Any]
     offsets: NDArray[np.int64]
     prompt_tokens: NDArray[np.uint32] | None = None
+    outputs: Lists | None = None
 
 
 class TraceWriter:
     """Writes a trace, finding its prefix links; a context manager."""
 
     def __init__(
-        self, path: Path, metadata: TraceMetadata, *, source: str = "", keep_ids: bool = True
+        self,
+        path: Path,
+        metadata: TraceMetadata,
+        *,
+        source: str = "",
+        keep_ids: bool = True,
+        outputs: bool = False,
     ) -> None:
-        """Write to `path`; errors name `source` as the file that the requests come from."""
+        """Write to `path`; errors name `source` as the file that the requests come from.
+
+        With `outputs`, which no block trace can have, every batch brings the ids of its outputs.
+        """
         self._source = source
         self._block_tokens = metadata.block_tokens
         self._ids_column = BLOCK_COLUMN if self._block_tokens else TOKEN_COLUMN
-        schema = trace_schema(self._ids_column if keep_ids else None)
+        assert not (outputs and self._block_tokens)
+        self._outputs = outputs
+        kept = ("ids" if keep_ids else "links") if outputs else None
+        schema = trace_schema(self._ids_column if keep_ids else None, outputs=kept)
         self._schema = schema.with_metadata(metadata.as_parquet())
         self._file = open_parquet(path, self._schema)
-        self._links = LinkFinder(path.parent)
+        self.links = Linker(path.parent, self._block_tokens)
         self._background = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
         self._pending: list[pa.Table] = []
         self._pending_ids = 0
         self._last_arrival: int | None = None
-        self._lengths = np.empty(1 << 10, np.uint32)  # of the prompts so far
         self.rows = 0
         self.prompt_tokens = 0
-        self.prefix_tokens = 0
-        self.extending = 0  # prompts that an earlier prompt is the beginning of
-        self.contained = 0  # prompts that are the beginning of an earlier, longer one
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +96,8 @@ class TraceWriter:
         self._check_order(requests.carried)
         table = self._linked(requests)
         ids = np.diff(requests.offsets)
+        if requests.outputs is not None:
+            ids += np.diff(requests.outputs.offsets)
         begin = 0
         while begin < len(ids):
             room = ROW_GROUP_TOKENS - self._pending_ids
@@ -117,48 +129,26 @@ class TraceWriter:
         rows = len(offsets) - 1
         names = carried["namespace"].to_pylist() if "namespace" in carried.column_names else None
         prompt_tokens = requests.prompt_tokens
-        if self._block_tokens:
-            assert prompt_tokens is not None
-            halves = ids.astype(np.uint64, copy=False).view(np.uint32)
-            prefix_seq, prefix = self._links.link(halves, 2 * offsets, names)
-            prefix = prefix // 2 * self._block_tokens
-        else:
+        if prompt_tokens is None:
             prompt_tokens = np.diff(offsets).astype(np.uint32)
-            prefix_seq, prefix = self._links.link(ids, offsets, names)
-        prefix = self._within_both(prompt_tokens, prefix_seq, prefix)
-        prefix_seq = np.where(prefix > 0, prefix_seq, -1)
+        outputs = requests.outputs
+        assert self._outputs == (outputs is not None)
+        columns = self.links.link(Lists(ids, offsets), prompt_tokens, outputs, names)
         first = np.zeros(rows, np.uint64)
         some = offsets[:-1] < offsets[1:]
         first[some] = ids[offsets[:-1][some]]
-        columns = {
+        columns |= {
             "seq": np.arange(self.rows, self.rows + rows, dtype=np.uint64),
             self._ids_column: pa.LargeListArray.from_arrays(offsets, pa.array(ids)),
             "prompt_tokens": prompt_tokens,
             "first_token_id": first,
-            "prefix_seq": pa.array(prefix_seq, mask=prefix_seq < 0).cast(pa.uint64(), safe=False),
-            "prefix_tokens": prefix.astype(np.uint32),
         }
+        if outputs is not None:
+            lists = pa.LargeListArray.from_arrays(outputs.offsets, pa.array(outputs.ids))
+            columns[OUTPUT_COLUMN] = lists
         self.rows += rows
         self.prompt_tokens += int(prompt_tokens.sum(dtype=np.int64))
-        self.prefix_tokens += int(prefix.sum())
         return conform(carried, columns, self._schema)
-
-    def _within_both(
-        self,
-        prompt_tokens: NDArray[np.uint32],
-        prefix_seq: NDArray[np.int64],
-        prefix: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """Return shared tokens, no more than either prompt has: a last block may be partial."""
-        rows = self.rows + len(prompt_tokens)
-        self._lengths = grown(self._lengths, self.rows, rows)
-        self._lengths[self.rows : rows] = prompt_tokens
-        earlier = np.where(prefix_seq >= 0, self._lengths[prefix_seq], 0)
-        shared = np.minimum(prefix, np.minimum(prompt_tokens, earlier))
-        longer = np.where(shared > 0, prompt_tokens.astype(np.int64) - earlier, 0)
-        self.extending += int(((longer > 0) & (shared == earlier)).sum())
-        self.contained += int(((longer < 0) & (shared == prompt_tokens)).sum())
-        return shared
 
     def _flush(self) -> None:
         """Write a row group, while the next one is being linked."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +16,13 @@ import pytest
 
 from pipeline.config import ClockConfig, FleetConfig, ReplayConfig
 from pipeline.links import LinkFinder
-from pipeline.replay import Replayer
+from pipeline.replay import Replayer, trace_paths
 from pipeline.replay.loop import Batch
 from pipeline.router import CacheAwareRouter
 from pipeline.tables import trace_schema
 from pipeline.tokenize import tokenize_logs
 from pipeline.trace import TraceFile, TraceMetadata
 from pipeline.trace.writer import conform, open_parquet
-from pipeline.tree import build_tree, upcoming_requests
 
 pytestmark = pytest.mark.bench
 ROOT = Path(__file__).parents[2]
@@ -72,19 +72,22 @@ def conversation(tmp_path_factory: pytest.TempPathFactory) -> TraceFile:
     return TraceFile.open(trace)
 
 
+def in_order(prompts: Any, first_ids: Any, clock: Any) -> Batch:
+    return Batch(np.arange(len(prompts)), prompts, first_ids, clock, np.zeros_like(prompts))
+
+
 @pytest.mark.parametrize("replicas", [4, 16, 64])
 @pytest.mark.parametrize("policy", ["cache_aware", "pure_affinity", "round_robin"])
 def test_replay_of_the_conversation_trace(
     conversation: TraceFile, policy: str, replicas: int
 ) -> None:
     columns = conversation.columns()
-    tree = build_tree(columns.prompt_tokens, columns.prefix_seq, columns.prefix_tokens)
-    upcoming = upcoming_requests(tree)
+    paths = trace_paths(columns.links)
     config = ReplayConfig(FleetConfig(replicas, 4000 * 512), clock=ClockConfig("arrivals"))
     clock = np.arange(1, len(columns.prompt_tokens) + 1) * config.clock.decay_ticks
     prompts = columns.prompt_tokens.astype(np.int64)
-    batch = Batch(0, prompts, columns.first_token_id.copy(), clock)
-    replay = best_seconds(lambda: Replayer(tree, upcoming, config, policy).replay(batch))
+    batch = in_order(prompts, columns.first_token_id.copy(), clock)
+    replay = best_seconds(lambda: Replayer(paths, config, policy).replay(batch))
     print(f"\n{policy}, {replicas} replicas: {len(prompts) / replay / 1e6:.2f} M requests/s")
 
 
@@ -99,11 +102,10 @@ def test_replay_against_the_online_objects() -> None:
 
     seq, shared = LinkFinder().link(tokens, offsets)
     lengths = np.diff(offsets)
-    tree = build_tree(lengths.astype(np.uint32), seq, shared.astype(np.uint32))
+    paths = trace_paths((lengths.astype(np.uint32), seq, shared.astype(np.uint32)))
     clock = np.arange(1, ONLINE_REQUESTS + 1) * 120_000
-    batch = Batch(0, lengths, tokens[offsets[:-1]].astype(np.uint64), clock)
-    upcoming, config = upcoming_requests(tree), ReplayConfig()
-    fast = best_seconds(lambda: Replayer(tree, upcoming, config, "cache_aware").replay(batch))
+    batch = in_order(lengths, tokens[offsets[:-1]].astype(np.uint64), clock)
+    fast = best_seconds(lambda: Replayer(paths, ReplayConfig(), "cache_aware").replay(batch))
     print(f"\nreplay: {best_seconds(online, 2) / fast:.0f} x the speed of the online objects")
 
 

@@ -43,6 +43,18 @@ def test_a_tokenize_says_what_it_made_and_prints_nothing(log: Path) -> None:
     assert names_in(log.parent) == {"a.jsonl", "a.parquet"}
 
 
+def test_requests_whose_answers_are_not_logged_are_counted_where_output_ids_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    answered = _line(1) | {"response": {"choices": [{"text": "Once upon a time"}]}}
+    log = write_log(tmp_path / "a.jsonl", [answered, _line(2), _line(3)])
+    done = replay_here("tokenize", log, "-o", tmp_path / "a.parquet", "--output-ids")
+    assert done.returncode == 0
+    assert "2 requests without output ids: their answers are not in the log" in done.stderr
+    outputs = column(rows_of(tmp_path / "a.parquet"), "output_token_ids")
+    assert [len(ids) for ids in outputs] == [4, 0, 0]
+
+
 def test_two_clocks_in_one_log_end_it_with_the_lines_named(tmp_path: Path) -> None:
     times = (EPOCH_S + 2, (EPOCH_S + 1) * 1000, EPOCH_S * 1_000_000)
     log = write_log(tmp_path / "a.jsonl", [_line(time) for time in times])

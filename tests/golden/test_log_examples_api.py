@@ -18,6 +18,7 @@ EPOCH = 1772359200.0  # 2026-03-01T10:00:00Z
 OTHER_ENDPOINT = Skip("another endpoint than chat and completions")
 NO_BODY = "the request body is not in the log"
 EMPTY = "the prompt is empty"
+IN_STOCK = "14 in stock."
 
 
 def _carried(model: str | None, **known: str) -> dict[str, str | None]:
@@ -137,7 +138,7 @@ def test_openai_batch_input(shared: Path, desk: Desk) -> None:
 
 def test_openai_batch_output_adds_to_requests_and_is_none(shared: Path) -> None:
     assert _example(shared, "openai_batch_output.jsonl", "openai-batch") == [
-        LogRecord(None, request_id="job-1", output_tokens=5, again=True),
+        LogRecord(None, request_id="job-1", output_tokens=5, answer="Nine to six.", again=True),
         LogRecord(None, request_id="job-2", again=True, failed=True),
     ]
 
@@ -187,7 +188,7 @@ def test_nginx_access(shared: Path, desk: Desk) -> None:
 
 
 def test_langfuse_observations(shared: Path, desk: Desk) -> None:
-    seen: dict[str, Any] = {"output_tokens": 24, "observed_ttft_ms": 361.0}
+    seen: dict[str, Any] = {"output_tokens": 24, "answer": IN_STOCK, "observed_ttft_ms": 361.0}
     carried = _carried("qwen3-8b", session_id="s-1")
     assert _example(shared, "langfuse_observations_api.jsonl", "langfuse") == [
         LogRecord(desk.asked, "2026-03-01T10:00:00.250Z", "obs-1", carried, **seen)
@@ -203,7 +204,13 @@ def test_litellm_standard_logging(shared: Path, desk: Desk) -> None:
     carried = _carried("qwen3-8b", session_id="s-1")
     assert _example(shared, "litellm_standard_logging.jsonl", "litellm") == [
         LogRecord(
-            desk.asked, 1772359200.2501, "chatcmpl-0001", carried, 24, observed_ttft_ms=360.9
+            desk.asked,
+            1772359200.2501,
+            "chatcmpl-0001",
+            carried,
+            24,
+            IN_STOCK,
+            observed_ttft_ms=360.9,
         ),
         "its prompt was redacted by LiteLLM",
     ]
@@ -241,6 +248,7 @@ def _span(desk: Desk, time: str) -> LogRecord:
         request_id="00f067aa0ba902b7",
         carried=_carried("qwen3-8b", session_id="s-1"),
         output_tokens=24,
+        answer=IN_STOCK,
         observed_cached_tokens=128,
     )
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from pipeline.config import ClockConfig, FleetConfig, ReplayConfig
-from pipeline.replay import Replayer
+from pipeline.replay import Replayer, trace_paths
 from pipeline.replay.loop import Batch
 from pipeline.tokenize import tokenize_logs
 from pipeline.trace import TraceFile
 from pipeline.trace.checks import TraceColumns
-from pipeline.tree import build_tree, upcoming_requests
 
 TRACES = Path(__file__).parents[2] / "../shared/traces"
 UNLIMITED = 10**12
@@ -55,12 +54,13 @@ class Replayed(NamedTuple):
 
 
 def replay(columns: TraceColumns, policy: str, replicas: int, capacity: int) -> Replayed:
-    tree = build_tree(columns.prompt_tokens, columns.prefix_seq, columns.prefix_tokens)
     config = ReplayConfig(FleetConfig(replicas, capacity), clock=ClockConfig("arrivals"))
-    replayer = Replayer(tree, upcoming_requests(tree), config, policy)
+    replayer = Replayer(trace_paths(columns.links), config, policy)
     clock = np.arange(1, len(columns.prompt_tokens) + 1) * config.clock.decay_ticks
     prompts = columns.prompt_tokens.astype(np.int64)
-    decisions, evictions = replayer.replay(Batch(0, prompts, columns.first_token_id.copy(), clock))
+    seq, none = np.arange(len(prompts)), np.zeros(len(prompts), np.int64)
+    batch = Batch(seq, prompts, columns.first_token_id.copy(), clock, none)
+    decisions, evictions = replayer.replay(batch)
     return Replayed(decisions, evictions)
 
 

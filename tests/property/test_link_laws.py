@@ -20,7 +20,8 @@ from oracle import common
 from strategies import Tokens, token_traces
 
 from pipeline.links import LinkFinder
-from pipeline.tree import NEVER, TraceTree, came, next_below, upcoming_requests
+from pipeline.tree import TraceTree
+from pipeline.upcoming import NEVER, came, next_below, upcoming_requests
 
 Path = tuple[str | None, Tokens]
 
@@ -146,6 +147,55 @@ def test_halves_of_block_ids_share_twice_what_the_ids_share(trace: list[Tokens])
         [None] * len(blocks),
         Links(lengths, np.where(halves > 1, prefix_seq, -1), halves // 2),
     )
+
+
+def most_shared(
+    earlier: Sequence[tuple[int, str | None, Tokens]], name: str | None, tokens: Tokens
+) -> tuple[int, set[int]]:
+    """Return how much the earlier sequences share with one, and which requests share that."""
+    shared = [(common(other, tokens), seq) for seq, of, other in earlier if of == name]
+    most = max((n for n, _ in shared), default=0)
+    return most, {seq for n, seq in shared if n == most and most > 0}
+
+
+@law
+@given(data=st.data(), wholes=token_traces())
+@example(data=None, wholes=[(1, 2, 3), (1, 2, 3, 4), (1, 2), (1, 2, 3, 4)])
+def test_a_prompt_and_its_whole_are_linked_to_all_earlier_prompts_and_wholes(
+    data: st.DataObject | None, wholes: list[Tokens]
+) -> None:
+    ends, names, cut = [len(w) // 2 for w in wholes], [None] * len(wholes), len(wholes) // 2
+    if data is not None:
+        ends = [data.draw(st.integers(0, len(whole))) for whole in wholes]
+        names = data.draw(namespaces(len(wholes)))
+        cut = data.draw(st.integers(0, len(wholes)))
+    prompts = [whole[:end] for whole, end in zip(wholes, ends, strict=True)]
+    outputs = [whole[end:] for whole, end in zip(wholes, ends, strict=True)]
+    finder = LinkFinder()
+    batches = [
+        finder.link_wholes(*flat(prompts[some]), *flat(outputs[some]), names[some])
+        for some in (slice(cut), slice(cut, None))
+    ]
+    columns = [np.concatenate(parts).tolist() for parts in zip(*batches, strict=True)]
+    earlier: list[tuple[int, str | None, Tokens]] = []
+    for seq, (prefix_seq, prefix, whole_seq, whole_prefix) in enumerate(zip(*columns, strict=True)):
+        most, sharers = most_shared(earlier, names[seq], prompts[seq])
+        assert prefix == most
+        assert prefix_seq in (sharers or {-1})
+        most, sharers = most_shared(earlier, names[seq], wholes[seq])
+        assert whole_prefix == max(most, len(prompts[seq]))
+        assert whole_seq in (sharers if most > len(prompts[seq]) else {seq})
+        earlier += [(seq, names[seq], prompts[seq]), (seq, names[seq], wholes[seq])]
+
+
+@law
+@given(trace=token_traces())
+def test_empty_outputs_change_no_link_of_a_prompt(trace: list[Tokens]) -> None:
+    plain = LinkFinder().link(*flat(trace))
+    empty = LinkFinder().link_wholes(*flat(trace), *flat([()] * len(trace)))
+    assert [column.tolist() for column in plain] == [column.tolist() for column in empty[:2]]
+    assert empty.whole_prefix_seq.tolist() == list(range(len(trace)))
+    assert empty.whole_prefix.tolist() == [len(tokens) for tokens in trace]
 
 
 @law

@@ -166,19 +166,21 @@ def test_what_the_fleet_keeps_for_speed_can_be_recounted(seed: int) -> None:
     trace, knobs = large(seed, replicas=70)
     engine = Engine(trace, **knobs)
     engine.raw_step(len(trace))
-    fleet = engine.replayer._fleet
-    sizes = fleet.tree.end - fleet.tree.end[fleet.tree.parent]
+    fleet = engine.replayer.fleet
+    end, parent = fleet.nodes["end"], fleet.nodes["parent"]
+    sizes = end - end[parent]
     for replica, tokens in enumerate(fleet.replicas["resident_tokens"].tolist()):
         held = fleet.resident[:, replica // 64] >> np.uint64(replica % 64) & np.uint64(1) == 1
         assert sizes[held].sum() == tokens <= knobs["capacity_tokens"]
-        above = fleet.tree.parent[held]
+        above = parent[held]
         assert held[above[above > 0]].all()
         assert fleet.ever[held].all()
-    edges = fleet.edges[fleet.slot_edges[fleet.slot_keys != -1]]
-    assert len(edges) == fleet.pool[0] - fleet.pool[2]
-    starts = fleet.tree.end[fleet.tree.parent[edges["head"]]]
-    lengths = fleet.tree.end[edges["tail"]] - starts
-    assert lengths.sum() == fleet.replicas["resident_tokens"].sum()
+    edges = fleet.edges[fleet.slots["edge"][fleet.slots["key"] != -1]]
+    assert len(edges) == fleet.pools["used"][0] - fleet.pools["free"][0]
+    assert (edges["end"] == end[edges["tail"]]).all()
+    assert (edges["end"] - end[parent[edges["head"]]]).sum() == fleet.replicas[
+        "resident_tokens"
+    ].sum()
     assert edges["children"].sum() == np.count_nonzero(edges["parent"] != -1)
 
 

@@ -1,7 +1,8 @@
 """Random runs for the report queries: each test that asks for `run` sees all of them."""
 
 import pytest
-from query_tables import Run, Shape, random_run
+from query_tables import Run
+from random_runs import Shape, random_run
 
 SHAPES = {
     "busy fleet": Shape(150),
@@ -12,10 +13,13 @@ SHAPES = {
     "all refused": Shape(9, rejected_ratio=1.1),
     "empty prompts": Shape(12, longest_prompt=0),
     "replicas but no requests": Shape(0),
+    "in flight, first half not counted": Shape(80, warmup_ratio=0.5, in_flight=True),
+    "blocks of 16": Shape(50, warmup_ratio=0.1),
 }
 
 
 @pytest.fixture(scope="session", params=SHAPES)
 def run(request: pytest.FixtureRequest) -> Run:
     names = list(SHAPES)
-    return Run(random_run(names.index(request.param), SHAPES[request.param]))
+    rows = random_run(names.index(request.param), SHAPES[request.param])
+    return Run(rows, block_tokens=16 if request.param == "blocks of 16" else 1)

@@ -5,7 +5,7 @@ from query_tables import Run, assert_same, ratio
 
 SERVED = col("outcome") == "served"
 PROMPT = col("prompt_tokens").filter(SERVED).cast(pl.Int64).sum()
-MATCHED, COMPUTED, COLD, EVICTED, ELSEWHERE = (
+MATCHED, COMPUTED, COLD, EVICTED, ELSEWHERE, RECOMPUTED = (
     col(name).cast(pl.Int64).sum()
     for name in (
         "matched_tokens",
@@ -13,6 +13,7 @@ MATCHED, COMPUTED, COLD, EVICTED, ELSEWHERE = (
         "cold_tokens",
         "evicted_tokens_missed",
         "elsewhere_tokens",
+        "recomputed_tokens",
     )
 )
 
@@ -50,13 +51,16 @@ def test_miss_reasons_tell_the_tokens_the_shares_and_the_requests_of_each_reason
             cold_tokens=COLD,
             evicted_tokens_missed=EVICTED,
             elsewhere_tokens=ELSEWHERE,
+            recomputed_tokens=RECOMPUTED,
             computed_ratio=ratio(COMPUTED, PROMPT),
             cold_ratio=ratio(COLD, PROMPT),
             evicted_ratio=ratio(EVICTED, PROMPT),
             elsewhere_ratio=ratio(ELSEWHERE, PROMPT),
+            recomputed_ratio=ratio(RECOMPUTED, PROMPT),
             cold_requests=(col("cold_tokens") > 0).sum(),
             evicted_requests=(col("evicted_tokens_missed") > 0).sum(),
             elsewhere_requests=(col("elsewhere_tokens") > 0).sum(),
+            recomputed_requests=(col("recomputed_tokens") > 0).sum(),
         )
         .sort("policy")
     )
@@ -78,6 +82,7 @@ def test_by_tenant_ranks_tenants_by_prompt_tokens_and_keeps_requests_without_one
             cold_ratio=ratio(COLD, PROMPT),
             evicted_ratio=ratio(EVICTED, PROMPT),
             elsewhere_ratio=ratio(ELSEWHERE, PROMPT),
+            recomputed_ratio=ratio(RECOMPUTED, PROMPT),
         )
         .with_columns(all_tokens=col("prompt_tokens").sum().over("policy"))
         .with_columns(prompt_tokens_ratio=ratio(col("prompt_tokens"), col("all_tokens")))
@@ -88,12 +93,13 @@ def test_by_tenant_ranks_tenants_by_prompt_tokens_and_keeps_requests_without_one
 
 
 @pytest.mark.parametrize("report", ["policy_comparison", "by_tenant", "miss_reasons"])
-def test_hits_and_the_three_miss_reasons_add_up_to_the_whole_prompt(run: Run, report: str) -> None:
+def test_hits_and_the_four_miss_reasons_add_up_to_the_whole_prompt(run: Run, report: str) -> None:
     answer = run.answer(report)
     hit = 1 - col("computed_ratio") if report == "miss_reasons" else col("cache_hit_ratio")
-    whole = answer.select(hit + col("cold_ratio") + col("evicted_ratio") + col("elsewhere_ratio"))
+    reasons = ("cold_ratio", "evicted_ratio", "elsewhere_ratio", "recomputed_ratio")
+    whole = answer.select(sum((col(name) for name in reasons), start=hit))
     for share in whole.to_series().drop_nulls():
-        assert share == pytest.approx(1, abs=4 * 0.00005 + 1e-9)
+        assert share == pytest.approx(1, abs=5 * 0.00005 + 1e-9)
 
 
 def test_no_policy_hits_more_than_an_unlimited_cache_and_that_is_the_same_for_all(run: Run) -> None:

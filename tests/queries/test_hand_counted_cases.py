@@ -82,8 +82,8 @@ def test_a_replica_that_idles_in_one_window_only_is_not_idle() -> None:
     assert (row["replicas"], row["idle_replicas"], row["idle_replica_ids"]) == (1, 0, "")
 
 
-def test_equal_miss_reasons_are_told_in_the_order_cold_evicted_elsewhere() -> None:
-    parts = [(0, 0, 0), (5, 5, 5), (1, 5, 5), (1, 2, 5)]
+def test_equal_miss_reasons_are_told_in_the_order_cold_evicted_elsewhere_recomputed() -> None:
+    parts = [(0, 0, 0, 0), (5, 5, 5, 5), (1, 5, 5, 5), (1, 2, 5, 5), (1, 2, 5, 6)]
     rows = [
         decision(
             seq,
@@ -92,12 +92,14 @@ def test_equal_miss_reasons_are_told_in_the_order_cold_evicted_elsewhere() -> No
             cold_tokens=part[0],
             evicted_tokens_missed=part[1],
             elsewhere_tokens=part[2],
+            recomputed_tokens=part[3],
             ttft_ms=7.0,
         )
         for seq, part in enumerate(parts)
     ]
     answer = Run({"decisions": rows}).answer("slowest_requests")
-    assert answer["largest_miss_reason"].to_list() == ["none", "cold", "evicted", "elsewhere"]
+    reasons = ["none", "cold", "evicted", "elsewhere", "recomputed"]
+    assert answer["largest_miss_reason"].to_list() == reasons
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_policy_comparison_puts_every_headline_number_of_a_policy_in_one_row(run
             cold_ratio=share("cold_tokens"),
             evicted_ratio=share("evicted_tokens_missed"),
             elsewhere_ratio=share("elsewhere_tokens"),
+            recomputed_ratio=share("recomputed_tokens"),
             mean_ttft_ms=col("ttft_ms").mean(),
             p50_ttft_ms=percentile(0.5),
             p99_ttft_ms=percentile(0.99),
@@ -64,8 +65,13 @@ def test_policy_comparison_puts_every_headline_number_of_a_policy_in_one_row(run
     assert_same(run.answer("policy_comparison"), expected)
 
 
-def largest_miss_reason(cold: int, evicted: int, elsewhere: int) -> str:
-    reasons = {"cold": cold, "evicted": evicted, "elsewhere": elsewhere}
+def largest_miss_reason(row: dict[str, int]) -> str:
+    reasons = {
+        "cold": row["cold_tokens"],
+        "evicted": row["evicted_tokens_missed"],
+        "elsewhere": row["elsewhere_tokens"],
+        "recomputed": row["recomputed_tokens"],
+    }
     return max(reasons, key=reasons.__getitem__) if any(reasons.values()) else "none"
 
 
@@ -78,9 +84,7 @@ def test_slowest_requests_are_twenty_a_policy_and_equal_times_stand_in_trace_ord
         mine = served.filter(col("policy") == policy).to_dicts()
         mine.sort(key=lambda row: (-row["ttft_ms"], row["seq"]))
         for position, row in enumerate(mine[:20], start=1):
-            reason = largest_miss_reason(
-                row["cold_tokens"], row["evicted_tokens_missed"], row["elsewhere_tokens"]
-            )
+            reason = largest_miss_reason(row)
             rows.append(row | {"position": position, "largest_miss_reason": reason})
     actual = run.answer("slowest_requests")
     assert_same(actual, pl.DataFrame(rows, schema=actual.schema))

@@ -22,38 +22,6 @@ def loads(run: Run) -> pl.DataFrame:
     return counted.with_columns(col(name).fill_null(0).cast(pl.Int64) for name in SUMS)
 
 
-def test_evictions_shows_what_left_each_replica_and_zeros_where_nothing_did(run: Run) -> None:
-    again = col("asked_again_seq").is_not_null()
-    lost = (
-        run.frames["evictions"]
-        .group_by("policy", "replica_id")
-        .agg(
-            evictions=pl.len(),
-            evicted_tokens=col("evicted_tokens").cast(pl.Int64).sum(),
-            median_age_ms=col("age_ms").median(),
-            median_age_requests=col("age_requests").median(),
-            asked_again=again.sum(),
-            asked_again_ratio=again.mean(),
-            asked_again_tokens=col("evicted_tokens").filter(again).cast(pl.Int64).sum(),
-        )
-    )
-    counts = ("evictions", "evicted_tokens", "asked_again", "asked_again_tokens")
-    expected = (
-        run.frames["replicas"]
-        .select("policy", "replica_id")
-        .unique()
-        .join(lost, on=["policy", "replica_id"], how="left")
-        .with_columns(col(name).fill_null(0) for name in counts)
-        .sort("policy", "replica_id")
-    )
-    assert_same(run.answer("evictions"), expected)
-
-
-def test_evictions_adds_up_to_what_the_decisions_evicted(run: Run) -> None:
-    decided = run.frames["decisions"]["evicted_tokens"].sum()
-    assert run.answer("evictions")["evicted_tokens"].sum() == decided
-
-
 def test_replica_skew_compares_the_fullest_replica_with_the_mean(run: Run) -> None:
     idle = col("requests") == 0
     expected = (

@@ -114,10 +114,11 @@ def test_the_pool_of_edges_follows_what_is_resident_and_not_the_trace(policy: st
     while engine.done < len(prompts):
         decisions, _ = engine.raw_step(10_000)
         assert decisions["resident_tokens"].max() <= 9216
-        fleet = engine.replayer._fleet
-        used.append(int(fleet.pool[0]))
+        fleet = engine.replayer.fleet
+        pool = fleet.pools[0]
+        used.append(int(pool["used"]))
         room.append(len(fleet.edges))
-        assert used[-1] - fleet.pool[2] == np.count_nonzero(fleet.slot_keys != -1) <= 3 * 9216
+        assert used[-1] - pool["free"] == np.count_nonzero(fleet.slots["key"] != -1) <= 3 * 9216
     assert used[-1] <= 1.05 * used[1]
     assert len(set(room[2:])) == 1
 

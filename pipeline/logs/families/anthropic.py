@@ -7,6 +7,7 @@ from typing import Any
 from pipeline.logs.bodies import other_path, usage_of
 from pipeline.logs.envelopes import (
     Envelope,
+    answer_of,
     body_of,
     goes_to,
     opened,
@@ -45,11 +46,13 @@ def _of_batch(line: dict[str, Any]) -> Iterator[LogRecord]:
         yield from _requests(Envelope(line, line["params"], {}, request_id=request_id))
         return
     result = mapping(line.get("result"))
-    usage = usage_of(result.get("message"))
+    message = mapping(result.get("message"))
+    usage = usage_of(message)
     yield LogRecord(
         prompt=None,
         request_id=request_id,
         output_tokens=usage.output_tokens,
+        answer=answer_of(message) if usage.output_tokens is not None else None,
         observed_cached_tokens=usage.cached_tokens,
         again=True,
         failed=result.get("type") != "succeeded",

@@ -67,7 +67,7 @@ def _observation(line: dict[str, Any]) -> LogRecord | Skip:
         request_id=text_or_none(line.get("id")),
         carried=carried_of({}, around),
         output_tokens=outputs,
-        answer=_answer(line.get("output")) if outputs is None else None,
+        answer=_answer(line.get("output")),
         observed_cached_tokens=count_or_none(first_of(usage, *_CACHED)),
         observed_ttft_ms=_ttft_ms(line, start),
         failed=level == "ERROR" and not outputs,

@@ -6,7 +6,7 @@ from typing import Any
 from pipeline.logs.bodies import EMPTY, carried_of, usage_of
 from pipeline.logs.clocks import milliseconds, utc
 from pipeline.logs.cuts import head_of
-from pipeline.logs.envelopes import prompts_in, response_of
+from pipeline.logs.envelopes import answer_of, prompts_in, response_of
 from pipeline.logs.fields import count_or_none, first_of, inner_json, mapping, text_or_none
 from pipeline.logs.records import BadLine, LogFamily, LogRecord, Prompt, Skip
 
@@ -87,7 +87,8 @@ def _record(
     if head is None:
         raise BadLine(CUT if cut else EMPTY)
     metadata = mapping(line.get("metadata"))
-    usage = usage_of(response_of(line.get("response")))
+    response = response_of(line.get("response"))
+    usage = usage_of(response)
     if usage.cached_tokens is None:
         usage = usage_of({"usage": metadata.get("usage_object")})
     asked, answered = _count(line.get("prompt_tokens")), _count(line.get("completion_tokens"))
@@ -97,6 +98,7 @@ def _record(
         request_id=text_or_none(first_of(line, "request_id", "id", "litellm_call_id")),
         carried=carried_of(body, _around(line, metadata)),
         output_tokens=answered if alone else None,
+        answer=answer_of(response) if alone and answered is not None else None,
         observed_cached_tokens=usage.cached_tokens if alone else None,
         observed_ttft_ms=_ttft_ms(line),
         failed=line.get("status") == "failure" and not asked and not answered,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.logs.bodies import failed, other_path, usage_of
-from pipeline.logs.envelopes import Envelope, prompts_in, records_of, response_of
+from pipeline.logs.envelopes import Envelope, answer_of, prompts_in, records_of, response_of
 from pipeline.logs.fields import mapping, text_or_none
 from pipeline.logs.records import BadLine, LogFamily, LogRecord, Skip
 
@@ -33,11 +33,13 @@ def _read(line: dict[str, Any]) -> Iterator[LogRecord | Skip]:
 
 def _answer(line: dict[str, Any], request_id: str | None) -> LogRecord:
     response = mapping(line.get("response"))
-    usage = usage_of(response_of(response))
+    body = response_of(response)
+    usage = usage_of(body)
     return LogRecord(
         prompt=None,
         request_id=request_id,
         output_tokens=usage.output_tokens,
+        answer=answer_of(body) if usage.output_tokens is not None else None,
         observed_cached_tokens=usage.cached_tokens,
         again=True,
         failed=not response or failed(response.get("status_code"), usage),

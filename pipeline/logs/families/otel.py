@@ -122,11 +122,21 @@ def _record(entry: Entry, prompt: Prompt | None) -> LogRecord:
             "session_id": text_or_none(first_of(attributes, *_SESSIONS)),
         },
         output_tokens=outputs,
-        answer=answer_in(attributes) if outputs is None else None,
+        answer=_answer(attributes, known=outputs is not None),
         observed_cached_tokens=count_or_none(first_of(attributes, *_CACHED)),
         observed_ttft_ms=duration_ms(first_of(attributes, *_TTFTS), unit_ms=1000),
         failed=entry.failed and not outputs,
     )
+
+
+def _answer(attributes: dict[str, Any], *, known: bool) -> str | None:
+    """Return the text of an answer; where its tokens are known, it need not be to be read."""
+    try:
+        return answer_in(attributes)
+    except BadLine:
+        if known:
+            return None
+        raise
 
 
 FAMILY = LogFamily(

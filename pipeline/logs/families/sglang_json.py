@@ -52,7 +52,7 @@ def _engine(line: dict[str, Any]) -> Iterator[_Found]:
     whole = {name: _seen_cut(obj[name]) for name in ("text", "input_ids") if name in obj}
     yield from requests_of(
         {"rid": line.get("rid"), **obj, **whole},
-        out,
+        out | {"text": _seen_cut(out.get("text"))},
         time=started(time, out) if ended and isinstance(time, str) else time,
         tenant=tenant_of(line.get("headers")),
         again=ended,

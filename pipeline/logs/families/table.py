@@ -13,7 +13,7 @@ from pipeline.logs.envelopes import (
     prompts_in,
     records_of,
 )
-from pipeline.logs.fields import count_or_none, first_of, inner_json, moment, token_ids
+from pipeline.logs.fields import count_or_none, first_of, ids_or_none, inner_json, moment, token_ids
 from pipeline.logs.records import BadLine, LogFamily, LogRecord, Prompt, Skip
 
 _TIMES = ("timestamp", "arrival", "time", "timestamp_start_unix_ms")
@@ -73,7 +73,7 @@ def _read(row: dict[str, Any]) -> Iterator[LogRecord | Skip]:
             record,
             time=record.time if time is None else time,
             output_tokens=record.output_tokens if output is None else output,
-            answer=record.answer if output is None else None,
+            output_ids=ids_or_none(inner_json(row.get("output_token_ids"))),
             observed_cached_tokens=record.observed_cached_tokens if cached is None else cached,
             observed_ttft_ms=record.observed_ttft_ms if ttft is None else ttft,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pipeline.logs.bodies import filled
-from pipeline.logs.fields import token_ids
+from pipeline.logs.fields import ids_or_none, token_ids
 from pipeline.logs.records import BadLine, LogFamily, LogRecord, Prompt, Skip
 from pipeline.logs.reprs import fields, value, value_or_none
 from pipeline.logs.sglang import OTHER_ENDPOINT, SERVER_LINE
@@ -141,6 +141,7 @@ def _answer(request_id: str, said: dict[str, str]) -> LogRecord:
         request_id=request_id,
         output_tokens=tokens,
         answer=None if counted else text,
+        output_ids=ids_or_none(ids),
         again=True,
     )
 

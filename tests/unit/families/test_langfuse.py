@@ -145,9 +145,11 @@ def test_older_observations_count_in_usage() -> None:
         ([1], None),
     ],
 )
-def test_an_answer_without_usage_is_kept_to_be_counted(output: object, answer: str | None) -> None:
+def test_an_answer_is_kept_whether_or_not_its_tokens_were_counted(
+    output: object, answer: str | None
+) -> None:
     assert _record(_api(output=output, usageDetails={})).answer == answer
-    assert _record(_api(output=output)).answer is None
+    assert _record(_api(output=output)).answer == answer
 
 
 def test_the_time_to_the_first_token_may_be_given_in_seconds() -> None:

@@ -166,13 +166,13 @@ def test_a_streamed_response_reports_in_its_last_chunk() -> None:
         assert record.request_id == "chatcmpl-7"
 
 
-def test_an_answer_without_usage_is_kept_to_be_counted() -> None:
+def test_an_answer_is_kept_whether_or_not_its_tokens_were_counted() -> None:
     chat = {"choices": [{"message": {"role": "assistant", "content": "Hi"}}]}
     text = {"choices": [{"text": "Hi"}, {"text": " there"}, "odd", {"text": 5}]}
     assert _record({"body": {"prompt": "x"}, "response": chat}).answer == "Hi"
     assert _record({"body": {"prompt": "x"}, "response": text}).answer == "Hi there"
     counted = chat | {"usage": USAGE}
-    assert _record({"body": {"prompt": "x"}, "response": counted}).answer is None
+    assert _record({"body": {"prompt": "x"}, "response": counted}).answer == "Hi"
 
 
 @pytest.mark.parametrize("response", [None, "text", {}, {"usage": None}, {"usage": []}, [], 7])

@@ -370,7 +370,7 @@ def test_objects_without_a_generation_are_skipped(line: dict[str, Any]) -> None:
     assert set(_read(line)) == {OTHER}
 
 
-def test_an_answer_without_usage_is_kept_to_be_counted() -> None:
+def test_an_answer_is_kept_whether_or_not_its_tokens_were_counted() -> None:
     said = [{"role": "assistant", "parts": [{"type": "text", "content": "Yes."}]}]
     for output in (
         {"gen_ai.output.messages": json.dumps(said)},
@@ -380,7 +380,13 @@ def test_an_answer_without_usage_is_kept_to_be_counted() -> None:
         [record] = _read(_span(attributes))
         assert record.answer == "Yes."
         [record] = _read(_span(attributes | {"gen_ai.usage.output_tokens": 2}))
-        assert record.answer is None
+        assert record.answer == "Yes."
+
+
+def test_an_answer_in_no_known_form_costs_no_request_whose_tokens_are_counted() -> None:
+    attributes = CHAT | {"gen_ai.prompt": "x", "gen_ai.output.messages": "[{}]"}
+    [record] = _read(_span(attributes | {"gen_ai.usage.output_tokens": 2}))
+    assert (record.output_tokens, record.answer) == (2, None)
 
 
 @pytest.mark.parametrize(

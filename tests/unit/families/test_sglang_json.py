@@ -84,6 +84,7 @@ def test_a_request_that_ended_is_told_again_with_its_answer_from_when_it_came() 
             carried=NOTHING,
             output_tokens=2,
             answer="Yo",
+            output_ids=[1, 2],
             observed_cached_tokens=1,
             again=True,
         )
@@ -106,6 +107,11 @@ def test_a_line_without_a_time_has_none(at: Any) -> None:
 def test_outputs_are_counted_where_they_are_not_reported() -> None:
     assert _one(_ended({"output_ids": [7, 8, 9]}, text="Hi")).output_tokens == 3
     assert _one(_ended({"text": "Yo"}, text="Hi")).output_tokens is None
+
+
+def test_an_output_that_the_logger_cut_is_none() -> None:
+    record = _one(_ended({"text": CUT_TEXT, "output_ids": CUT_IDS}, text="Hi"))
+    assert (record.answer, record.output_ids) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +178,7 @@ def test_a_cut_prompt_of_a_request_whose_whole_one_is_known_only_adds() -> None:
         carried=NOTHING,
         output_tokens=2,
         answer="Yo",
+        output_ids=[1, 2],
         observed_cached_tokens=1,
         again=True,
     )

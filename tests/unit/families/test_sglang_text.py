@@ -82,6 +82,7 @@ def test_a_request_that_ended_is_told_again_with_its_answer_from_when_it_came() 
             carried=NOTHING,
             output_tokens=2,
             answer="Yo",
+            output_ids=[1, 2],
             observed_cached_tokens=1,
             again=True,
         )

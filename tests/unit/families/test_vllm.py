@@ -138,22 +138,29 @@ def test_from_0_11_1_on_two_lines_tell_of_a_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "tokens", "answer"),
+    ("told", "tokens", "answer", "ids"),
     [
-        (": output: 'Yo', output_token_ids: [1, 2, 3], finish_reason: stop", 3, "Yo"),
-        (": output: 'Yo', output_token_ids: (1, 2), finish_reason: stop", 2, "Yo"),
-        (": output: 'Yo', output_token_ids: None, finish_reason: stop", None, "Yo"),
-        (" (streaming complete): output: 'Yo', output_token_ids: None", None, "Yo"),
-        (" (streaming complete): output: '<streaming_complete: 12 tokens>'", 12, None),
-        (": output: '', output_token_ids: array('q', [1]), finish_reason: stop", None, ""),
-        (": output: \"it's\", finish_reason: stop", None, "it's"),
-        (" details: output_token_ids: [1, 2]", 2, None),
+        (": output: 'Yo', output_token_ids: [1, 2, 3], finish_reason: stop", 3, "Yo", [1, 2, 3]),
+        (": output: 'Yo', output_token_ids: (1, 2), finish_reason: stop", 2, "Yo", [1, 2]),
+        (": output: 'Yo', output_token_ids: None, finish_reason: stop", None, "Yo", None),
+        (" (streaming complete): output: 'Yo', output_token_ids: None", None, "Yo", None),
+        (" (streaming complete): output: '<streaming_complete: 12 tokens>'", 12, None, None),
+        (": output: '', output_token_ids: array('q', [1]), finish_reason: stop", None, "", None),
+        (": output: \"it's\", finish_reason: stop", None, "it's", None),
+        (" details: output_token_ids: [1, 2]", 2, None, [1, 2]),
     ],
 )  # fmt: skip
-def test_an_answer_adds_to_its_request(told: str, tokens: int | None, answer: str | None) -> None:
+def test_an_answer_adds_to_its_request(
+    told: str, tokens: int | None, answer: str | None, ids: list[int] | None
+) -> None:
     line = f"INFO 03-01 10:00:09 [logger.py:80] Generated response chatcmpl-1{told}"
     assert _one(line) == LogRecord(
-        None, request_id="chatcmpl-1", output_tokens=tokens, answer=answer, again=True
+        None,
+        request_id="chatcmpl-1",
+        output_tokens=tokens,
+        answer=answer,
+        output_ids=ids,
+        again=True,
     )
 
 

@@ -1,0 +1,170 @@
+"""A replay up to one request under one policy, and what happens when it comes."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import DEFAULT_BATCH_REQUESTS
+from pipeline.plan import Plan
+from pipeline.replay import Replayer, find_policy
+from pipeline.replay.fleet import REQUEST, Fleet
+from pipeline.replay.loop import SERVED, Batch
+from pipeline.upcoming import UpcomingRequests, upcoming_requests
+
+_NOWHERE = -1  # a request that no replica served
+
+
+class History(NamedTuple):
+    """What was served before the request, one item a row of the plan.
+
+    replica  int16   replica that served the row, below 0 if none did or it came later
+    held     uint32  prefix that this replica held when it came: the rest is what it brought
+    """
+
+    replica: NDArray[np.int16]
+    held: NDArray[np.uint32]
+
+
+class Outcome(NamedTuple):
+    """What a request brought about.
+
+    decision    its loop.DECISION
+    fleet       the fleet afterwards, which still tells what its last look-up found
+    chosen      replica that it was routed to
+    evictions   cache.EVICTION rows of its prompt's insertion
+    on_paths    for each of them a member of `witnesses` whose path begins to lose tokens
+    losses      all cache.EVICTION rows before it that took tokens of its path, in order;
+                asked_again_tokens tells how many
+    """
+
+    decision: NDArray[Any]
+    fleet: Fleet
+    chosen: int
+    evictions: NDArray[Any]
+    on_paths: NDArray[np.int64]
+    losses: NDArray[Any]
+
+
+def batches_until(plan: Plan, row: int) -> Iterator[Batch]:
+    """Yield the requests before a row that is replayed, and last a batch of that one alone."""
+    for step in plan.steps(DEFAULT_BATCH_REQUESTS):
+        before = int(np.searchsorted(step.batch.seq, row))
+        if before:
+            yield _part(step.batch, slice(before))
+        if before < len(step.batch.seq):
+            yield _part(step.batch, slice(before, before + 1))
+            return
+
+
+def _part(batch: Batch, which: slice) -> Batch:
+    parts: dict[str, Any] = {name: getattr(batch, name)[which] for name in batch._fields}
+    return Batch(**parts)
+
+
+def witnesses(plan: Plan, row: int) -> UpcomingRequests:
+    """Return what came before a row as still to come: any node on a path names who was there.
+
+    With n rows in the plan, member i < n is the prompt of row i, n + i its prompt + output.
+    """
+    tree = plan.paths.tree
+    rows = len(tree.last)
+    ends = np.concatenate([tree.last, tree.whole if len(tree.whole) else tree.last])
+    before = plan.chosen & (np.arange(rows) < row)
+    return upcoming_requests(tree._replace(last=ends), np.tile(before, 2))
+
+
+class Moment:
+    """One policy's replay up to the request in a row of the plan."""
+
+    def __init__(self, plan: Plan, policy: str, row: int) -> None:
+        self.policy, self.row = policy, row
+        tree = plan.paths.tree
+        rows = len(tree.last)
+        # The request is to come as a second one of its kind, which never does: every eviction
+        # before it that takes tokens of its path then says so, whoever else asks for them.
+        twice = tree._replace(last=np.concatenate([tree.last, tree.last]))
+        self._itself = rows + row
+        itself = np.arange(2 * rows) == self._itself
+        paths = plan.paths._replace(upcoming=upcoming_requests(twice, itself))
+        self._replayer = Replayer(paths, plan.config, policy)
+        self.history = History(np.full(rows, _NOWHERE, np.int16), np.zeros(rows, np.uint32))
+        self._losses: list[NDArray[Any]] = []
+
+    def replay(self, batch: Batch) -> None:
+        """Serve the next requests before it."""
+        decisions, evictions = self._replayer.replay(batch)
+        served = decisions["outcome"] == SERVED
+        seq = batch.seq[served]
+        self.history.replica[seq] = decisions["replica_id"][served]
+        self.history.held[seq] = decisions["resident_tokens_here"][served]
+        self._note_losses(evictions)
+
+    def seen(self, request: Batch) -> Fleet:
+        """Return the fleet as the policy sees it when the request comes; nothing is served."""
+        twin = self._twin()
+        # An empty prompt lets time pass, and is rejected before anything else.
+        twin.replay(request._replace(prompt_tokens=np.zeros(1, np.int64)))
+        rules = twin.fleet.rules
+        # One for which no replica is large enough is rejected right after it was routed.
+        twin.fleet = twin.fleet._replace(rules=rules._replace(capacity_blocks=0))
+        twin.replay(request)
+        return twin.fleet._replace(rules=rules)
+
+    def serve(self, request: Batch, seen: Fleet, before: UpcomingRequests) -> Outcome:
+        """Serve the request; `before` are the witnesses of the plan. To be called once."""
+        chosen = self._choice(request, seen)
+        twin = self._twin()
+        twin.fleet = twin.fleet._replace(
+            upcoming=before._replace(earliest=before.earliest.copy()),
+        )
+        _, witnessed = twin.replay(request)
+        [decision], evictions = self._replayer.replay(request)
+        own = evictions["for_seq"] == self.row
+        self._note_losses(evictions[~own])
+        evicted = np.cumsum(evictions["evicted_tokens"][own])
+        of_prompt = int(np.searchsorted(evicted, decision["evicted_tokens"], side="right"))
+        return Outcome(
+            decision,
+            self._replayer.fleet,
+            chosen,
+            evictions[own][:of_prompt],
+            witnessed["asked_again_seq"][own][:of_prompt],
+            np.concatenate(self._losses) if self._losses else evictions[:0],
+        )
+
+    def _choice(self, request: Batch, seen: Fleet) -> int:
+        """Return which replica the policy chooses; a decision does not tell if it is rejected."""
+        if request.prompt_tokens[0] == 0:
+            return _NOWHERE
+        at_hand = np.zeros(1, REQUEST)
+        for name in REQUEST.names or ():
+            at_hand[name] = getattr(request, name)
+        memory = self._replayer.fleet.memory.copy()
+        return int(find_policy(self.policy).choose(at_hand[0], seen.replicas, memory))
+
+    def _note_losses(self, evictions: NDArray[Any]) -> None:
+        self._losses.append(evictions[evictions["asked_again_seq"] == self._itself])
+
+    def _twin(self) -> Replayer:
+        """Return a replayer that goes on from here without this one's noticing."""
+        twin, fleet = copy.copy(self._replayer), self._replayer.fleet
+        upcoming = fleet.upcoming._replace(earliest=fleet.upcoming.earliest.copy())
+        own: dict[str, Any] = {
+            name: part.copy()
+            for name, part in fleet._asdict().items()
+            if isinstance(part, np.ndarray)
+        }
+        twin.fleet = fleet._replace(upcoming=upcoming, **own)
+        return twin
+
+
+def went_ahead(fleet: Fleet, replica: int) -> list[int]:
+    """Return the flights of a replica that completed ahead of the clock, in order."""
+    flights, number = [], int(fleet.replicas["first_ahead"][replica])
+    while number >= 0:
+        flights.append(number)
+        number = int(fleet.flights[number]["after"])
+    return flights
