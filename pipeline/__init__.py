@@ -11,6 +11,7 @@ The map, in reading order; a file imports only what stands above it (checked by 
     radix       RadixKvTree: the readable radix tree, online and as executable specification
     router      GpuReplica, CacheAwareRouter and the burst comparison
     symbols     a growing array that moves to disk when it is large
+    link_tree   the radix tree in which links are found, as kernels
     links       tokens -> prefix links
     tree        prefix links -> the trace's radix tree
     upcoming    which requests are still to come

@@ -46,6 +46,7 @@ class Plan:
     counted        row of the first request that counts
     paths          the trace tree, as the engine keeps it
     clock_ticks    int64[rows]  how far queues have drained when each request comes
+    without_output_tokens  requests of which it is not known when they complete, if that matters
     link_s, tree_s seconds that links and tree took
     """
 
@@ -58,6 +59,7 @@ class Plan:
     counted: int
     paths: TracePaths
     clock_ticks: NDArray[np.int64]
+    without_output_tokens: int
     link_s: float
     tree_s: float
 
@@ -101,6 +103,11 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
         _check_capacity(engine, config.fleet.capacity_tokens)
         clock = _clock(config, columns, first)
         chosen = chosen_requests(trace, config.subset, first)
+        if first and not chosen[:first].any():
+            raise UsageError(
+                f"{config.subset.warmup}: where and sample leave none of its {first:,} requests to"
+                " warm up with: they hold for both traces"
+            )
         linked = time.perf_counter()
         yield Plan(
             trace=trace,
@@ -112,6 +119,7 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
             counted=_first_counted(chosen, first, config.subset.warmup_fraction),
             paths=trace_paths(columns.links, columns.wholes, engine, chosen),
             clock_ticks=_clock_ticks(config, clock, columns, chosen),
+            without_output_tokens=_without_output_tokens(trace, chosen, engine),
             link_s=linked - began,
             tree_s=time.perf_counter() - linked,
         )
@@ -202,6 +210,20 @@ def _clock_ticks(
         return elapsed_us * _TICKS_PER_US
     routed = np.cumsum((columns.prompt_tokens > 0) & chosen, dtype=np.int64)
     return routed * config.clock.decay_ticks
+
+
+def _without_output_tokens(
+    trace: TraceFile, chosen: NDArray[np.bool_], engine: EngineConfig
+) -> int:
+    """Count the requests that are in flight for no longer than their first token."""
+    if engine.in_flight == "none":
+        return 0
+    known, first = np.zeros(trace.rows, np.bool_), 0
+    for table in trace.batches(["seq", "output_tokens"], 1 << 20):
+        if "output_tokens" in table.column_names:
+            known[first : first + len(table)] = table["output_tokens"].is_valid().to_numpy()
+        first += len(table)
+    return int((chosen & ~known).sum())
 
 
 def _decode_ticks(carried: pa.Table, decode_ms_per_token: float) -> NDArray[np.int64]:

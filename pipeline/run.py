@@ -74,6 +74,7 @@ def _about(plan: Plan, path: Path, config: ReplayConfig) -> dict[str, Any]:
             "requests": int((replayed >= plan.first).sum()),
             "counted_requests": int((replayed >= plan.counted).sum()),
             "warmup_trace_requests": int((replayed < plan.first).sum()),
+            "without_output_tokens": plan.without_output_tokens,
         },
         "config": {
             **asdict(config),

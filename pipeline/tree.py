@@ -51,7 +51,8 @@ class BlockRules(NamedTuple):
     recompute_last_token: bool = False
 
 
-_EMPTY = np.zeros(0, np.int32)
+_NONE = np.zeros(0, np.int32)
+_NO_TREE = TraceTree(_NONE, np.zeros(0, np.int64), _NONE, _NONE, _NONE)
 EVERY_TOKEN = BlockRules()
 NO_WHOLES = Wholes(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.uint32))
 
@@ -79,7 +80,7 @@ def build_tree(
     nodes = np.ones(1, np.int64)
     growing = _Growing(parent, end, nodes)
     tree = TraceTree(parent, end, last, key, whole)
-    partial = tokens if tokens and rules.keep_partial else TraceTree(*(_EMPTY,) * 5)
+    partial = tokens if tokens and rules.keep_partial else _NO_TREE
     twins = np.full(len(partial.parent), NONE, np.int32)
     links = _Links(prompt_tokens, prefix_seq, prefix_tokens, wholes)
     _build(growing, links, rules, tree, spine, partial, twins)

@@ -17,8 +17,7 @@ with outcomes as (
         count(ttft_ms) as measured,
         quantile_cont(ttft_ms, 0.5) as p50_ttft_ms,
         quantile_cont(ttft_ms, 0.99) as p99_ttft_ms,
-        max(ttft_ms) as max_ttft_ms,
-        cast(coalesce(sum(evicted_tokens), 0) as bigint) as evicted_tokens
+        max(ttft_ms) as max_ttft_ms
     from decisions
     group by policy
 ),
@@ -26,7 +25,8 @@ loads as (
     select
         policy,
         replica_id,
-        sum(requests) as requests
+        sum(requests) as requests,
+        sum(evicted_tokens) as evicted_tokens
     from replicas
     group by
         policy,
@@ -35,6 +35,7 @@ loads as (
 skew as (
     select
         policy,
+        cast(sum(evicted_tokens) as bigint) as evicted_tokens,
         max(requests) * count(*) / nullif(sum(requests), 0) as requests_max_over_mean,
         count(*) filter (where requests = 0) as idle_replicas
     from loads
@@ -54,7 +55,7 @@ select
     round(outcomes.p50_ttft_ms, 2) as p50_ttft_ms,
     round(outcomes.p99_ttft_ms, 2) as p99_ttft_ms,
     round(outcomes.max_ttft_ms, 2) as max_ttft_ms,
-    outcomes.evicted_tokens,
+    coalesce(skew.evicted_tokens, 0) as evicted_tokens,
     round(skew.requests_max_over_mean, 4) as requests_max_over_mean,
     skew.idle_replicas
 from outcomes

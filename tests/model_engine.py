@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import islice
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 from cache_oracle import common, size
-from engine import drained_ticks, flat
+from engine import drained_ticks, flat, random_trace
 from engine_oracle import Decision, Eviction, Model, OracleRun, Request
 from numpy.typing import NDArray
+from strategies import POLICIES
 
 from pipeline.config import CostModel, EngineConfig, FleetConfig, ReplayConfig
 from pipeline.links import LinkFinder
@@ -52,47 +54,78 @@ def paths_of(requests: Sequence[Request], model: Model) -> TracePaths:
     return trace_paths((lengths, owner[::2], shared[::2].astype(np.uint32)), wholes, engine)
 
 
-def replay_model(  # noqa: PLR0913 - the oracle's knobs
+class Step(NamedTuple):
+    """The next requests, and what the kernels wrote of them: loop.DECISION, cache.EVICTION."""
+
+    batch: Batch
+    rows: NDArray[Any]
+    lost: NDArray[Any]
+
+
+class ModelEngine:
+    """A replayer under any engine's settings, and the trace that it goes through."""
+
+    def __init__(  # noqa: PLR0913 - the oracle's knobs
+        self,
+        requests: Sequence[Request],
+        *,
+        policy: str,
+        replicas: int,
+        capacity_tokens: int,
+        model: Model,
+        prefill_ms_per_token: float = 0.025,
+        lookup_ms_per_token: float = 0.0015,
+        decode_ms_per_token: float = 20.0,
+        drain_ms: float | Sequence[float],
+    ) -> None:
+        config = ReplayConfig(
+            fleet=FleetConfig(replicas, capacity_tokens),
+            engine=EngineConfig(**asdict(model)),
+            cost=CostModel(prefill_ms_per_token, lookup_ms_per_token, decode_ms_per_token),
+        )
+        self.model = model
+        self.replayer = Replayer(paths_of(requests, model), config, policy)
+        self.done = 0
+        prompts = [request.tokens for request in requests]
+        outputs = np.array([request.output_tokens or 0 for request in requests], np.int64)
+        self.trace = Batch(
+            np.arange(len(prompts)),
+            np.array([len(tokens) for tokens in prompts], np.int64),
+            np.array([tokens[0] if tokens else 0 for tokens in prompts], np.uint64),
+            drained_ticks(prompts, drain_ms),
+            np.rint(outputs * decode_ms_per_token * 1e4).astype(np.int64),
+        )
+
+    def step(self, requests: int) -> Step:
+        """Serve the next requests of the trace."""
+        batch = Batch(*(column[self.done : self.done + requests] for column in self.trace))
+        self.done += len(batch.seq)
+        return Step(batch, *self.replayer.replay(batch))
+
+    def split(self, step: Step) -> dict[str, NDArray[np.int64]]:
+        """Return what became of the tokens of a step's prompts."""
+        return token_split(step.batch.prompt_tokens, step.rows, self.model.block_tokens)
+
+
+def replay_model(
     requests: Sequence[Request],
     *,
-    policy: str,
-    replicas: int,
-    capacity_tokens: int,
-    model: Model,
-    prefill_ms_per_token: float = 0.025,
-    lookup_ms_per_token: float = 0.0015,
-    decode_ms_per_token: float = 20.0,
-    drain_ms: float | Sequence[float],
     to_the_end: bool = True,
     batch_requests: int = 7,
+    **knobs: Any,
 ) -> ModelRun:
-    """Serve a trace with the kernels."""
-    config = ReplayConfig(
-        fleet=FleetConfig(replicas, capacity_tokens),
-        engine=EngineConfig(**asdict(model)),
-        cost=CostModel(prefill_ms_per_token, lookup_ms_per_token, decode_ms_per_token),
-    )
-    replayer = Replayer(paths_of(requests, model), config, policy)
-    prompts = [request.tokens for request in requests]
-    outputs = np.array([request.output_tokens or 0 for request in requests], np.int64)
-    whole = Batch(
-        np.arange(len(prompts)),
-        np.array([len(tokens) for tokens in prompts], np.int64),
-        np.array([tokens[0] if tokens else 0 for tokens in prompts], np.uint64),
-        drained_ticks(prompts, drain_ms),
-        np.rint(outputs * decode_ms_per_token * 1e4).astype(np.int64),
-    )
+    """Serve a trace with the kernels; the other knobs are those of ModelEngine."""
+    engine = ModelEngine(requests, **knobs)
+    in_flight = engine.model.in_flight != "none"
     decisions: list[Decision] = []
     evictions: list[dict[str, int]] = []
-    for first, end in pairwise([*range(0, len(prompts), batch_requests), len(prompts)]):
-        batch = Batch(*(column[first:end] for column in whole))
-        rows, lost = replayer.replay(batch)
-        split = token_split(batch.prompt_tokens, rows, model.block_tokens)
-        decisions += _decisions(batch, rows, split, in_flight=model.in_flight != "none")
-        evictions += _dicts(lost)
+    while engine.done < len(requests):
+        step = engine.step(batch_requests)
+        decisions += _decisions(step.batch, step.rows, engine.split(step), in_flight=in_flight)
+        evictions += _dicts(step.lost)
     if to_the_end:
-        evictions += _dicts(replayer.finish())
-    return ModelRun(decisions, evictions, replayer.fleet)
+        evictions += _dicts(engine.replayer.finish())
+    return ModelRun(decisions, evictions, engine.replayer.fleet)
 
 
 def _dicts(rows: NDArray[Any]) -> list[dict[str, int]]:
@@ -135,7 +168,8 @@ def check_same(
         assert one == other
     left = iter(wanted.evictions)
     for row in told.evictions:
-        parts = [next(left) for _ in range(row["evicted_nodes"])]
+        parts = list(islice(left, row["evicted_nodes"]))
+        assert len(parts) == row["evicted_nodes"]
         _check_eviction(requests, model, row, parts)
     assert next(left, None) is None
     for replica, state in enumerate(wanted.caches):
@@ -171,3 +205,53 @@ def _check_eviction(
 def model_cut(model: Model, path: Sequence[Any]) -> Any:
     """Return the blocks of what was resident; its last one may be partial."""
     return Model(block_tokens=model.block_tokens, partial_block="keep").kept(tuple(path))
+
+
+def random_requests(rng: Random, requests: int, *, added: int = 8) -> list[Request]:
+    """Return prompts that often extend an earlier prompt, at times with a part of its output."""
+    vocabulary = rng.randint(2, 4)
+    names = rng.choice(((None,), (None,), (None, None, "a")))
+    made: list[Request] = []
+    for tokens in random_trace(rng, requests, vocabulary, added):
+        prompt = tokens
+        if made and rng.random() < 0.3:
+            turn = rng.choice(made)
+            answer = turn.output[: rng.randint(0, len(turn.output))]
+            prompt = turn.tokens + answer + tokens[: rng.randint(0, len(tokens))]
+        output = tuple(rng.randrange(vocabulary) for _ in range(rng.randint(0, added)))
+        known = output if rng.random() < 0.8 else ()
+        told = rng.choice((None, len(output), rng.randint(0, 50)))
+        made.append(Request(prompt, known, told, rng.choice(names)))
+    return made
+
+
+def random_model(rng: Random, **chosen: Any) -> Model:
+    """Return settings that the oracle knows, some of them chosen."""
+    unit = chosen.get("cache_unit") or rng.choice(("leaf", "block"))
+    drawn = {
+        "cache_unit": unit,
+        "block_tokens": rng.choice((1, 1, 2, 3, 4, 16)),
+        "partial_block": rng.choice(("drop", "keep")),
+        "recompute_last_token": rng.random() < 0.5,
+        "refresh": "insert" if unit == "block" else rng.choice(("probe", "match", "insert")),
+        "in_flight": rng.choice(("none", "pins", "pins")),
+        "when_full": rng.choice(("wait", "reject")),
+        "cache_output": rng.random() < 0.4,
+    }
+    return Model(**drawn | chosen)
+
+
+def random_knobs(rng: Random, requests: int, model: Model, most_tokens: int = 40) -> dict[str, Any]:
+    """Return a small fleet, prices and a clock, in which times are often equal."""
+    block = model.block_tokens
+    gaps = [0.0, *(rng.choice((0, rng.randint(1, 3000))) / 1000 for _ in range(requests - 1))]
+    return {
+        "model": model,
+        "policy": rng.choice(POLICIES),
+        "replicas": rng.randint(1, 5),
+        "capacity_tokens": max(block, rng.randint(4, most_tokens) * rng.choice((1, 1, block))),
+        "prefill_ms_per_token": rng.choice((0.025, 1.0, 0.02513)),
+        "lookup_ms_per_token": rng.choice((0.0015, 0.1, 0.0)),
+        "decode_ms_per_token": rng.choice((0.0, 0.05, 0.3, 2.0)),
+        "drain_ms": rng.choice((gaps, 12.0, 2.0, 0.05, 0.0)),
+    }

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from engine_oracle import Model, Request
 from hypothesis import strategies as st
 
 Tokens = tuple[int, ...]
@@ -22,6 +23,13 @@ class Fleet(NamedTuple):
 
     replicas: int
     capacity_tokens: int
+
+
+class Served(NamedTuple):
+    """A trace with outputs, and how many tokens each of its drawn symbols became."""
+
+    requests: list[Request]
+    width: int
 
 
 class Costs(NamedTuple):
@@ -53,6 +61,43 @@ def token_traces(
         if prompt or allow_empty:
             trace.append(prompt)
     return trace
+
+
+@st.composite
+def served_traces(draw: st.DrawFn, *, max_requests: int = 20) -> Served:
+    """Draw prompts with outputs and namespaces; many a prompt extends an earlier output.
+
+    What is drawn is widened, so that some traces have blocks of 16 tokens in common.
+    """
+    vocabulary, width = draw(st.integers(2, 4)), draw(st.sampled_from((1, 1, 1, 3, 16)))
+    names = draw(st.sampled_from(((None,), (None, "a"), ("a", "b"))))
+    used: list[Tokens] = []
+    requests: list[Request] = []
+    for _ in range(draw(st.integers(1, max_requests))):
+        prompt = draw(_next_prompt(used, vocabulary))
+        output = tuple(draw(st.lists(st.integers(0, vocabulary - 1), max_size=4)))
+        used += [prompt, prompt + output]
+        whole = tuple(token for token in prompt + output for _ in range(width))
+        end = max(0, len(prompt) * width - draw(st.integers(0, width - 1)))
+        told = draw(st.sampled_from((None, 0, len(output), 7)))
+        requests.append(Request(whole[:end], whole[end:], told, draw(st.sampled_from(names))))
+    return Served(requests, width)
+
+
+@st.composite
+def models(draw: st.DrawFn, cache_unit: str) -> Model:
+    """Draw settings of an engine; blocks that look-ups touch are not for the oracle."""
+    refreshes = ("insert",) if cache_unit == "block" else ("probe", "match", "insert")
+    return Model(
+        cache_unit=cache_unit,
+        block_tokens=draw(st.sampled_from((1, 2, 3, 4, 16))),
+        partial_block=draw(st.sampled_from(("drop", "keep"))),
+        recompute_last_token=draw(st.booleans()),
+        refresh=draw(st.sampled_from(refreshes)),
+        in_flight=draw(st.sampled_from(("none", "pins", "pins"))),
+        when_full=draw(st.sampled_from(("wait", "reject"))),
+        cache_output=draw(st.booleans()),
+    )
 
 
 @st.composite

@@ -8,6 +8,7 @@ import click
 
 import pipeline
 from pipeline.cli.describe import describe
+from pipeline.cli.engines import engines
 from pipeline.cli.explain import explain
 from pipeline.cli.group import ReplayGroup, run_command
 from pipeline.cli.options import (
@@ -164,6 +165,7 @@ cli.add_command(tokenize)
 cli.add_command(formats)
 cli.add_command(describe)
 cli.add_command(explain)
+cli.add_command(engines)
 
 
 def main() -> None:

@@ -1,11 +1,14 @@
 """What commands say when they are done."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from pipeline.config import ENGINES
 
 _NOTES = 5
 
@@ -83,17 +86,47 @@ def run_summary(target: Path, result: dict[str, Any]) -> Iterator[str]:
     clock = config["chosen_clock"]
     if clock == "arrivals":
         clock += f", {config['clock']['decay_ms_per_arrival']:g} ms each"
+    replayed = result["replayed"]
+    all_of_them = replayed["requests"] == trace["requests"]
+    of = "" if all_of_them else f" of {trace['requests']:,}"
     yield (
-        f"{trace['requests']:,} requests over {fleet['replicas']} replicas of"
+        f"{replayed['requests']:,}{of} requests over {fleet['replicas']} replicas of"
         f" {fleet['capacity_tokens']:,} tokens; clock: {clock}; run: {target}"
     )
+    yield f"engine: {_engine(config)}; hit ratio: {_hit_ratio(config, replayed)}"
+    if replayed["without_output_tokens"]:
+        yield (
+            f"warning: {_counted(replayed['without_output_tokens'], 'request')} without"
+            " output_tokens: completed with the first token"
+        )
     yield ""
+
+
+def _engine(config: dict[str, Any]) -> str:
+    """Return the name of the engine, and which of its settings are not the preset's."""
+    engine, preset = config["engine"], asdict(ENGINES[config["engine"]["name"]])
+    changed = [
+        f"{name.replace('_', '-')} {str(value).lower()}"
+        for name, value in (engine | {"block_tokens": config["chosen_block_tokens"]}).items()
+        if value != preset[name] and name != "own_blocks"
+    ]
+    return " with ".join([engine["name"], ", ".join(changed)] if changed else [engine["name"]])
+
+
+def _hit_ratio(config: dict[str, Any], replayed: dict[str, int]) -> str:
+    """Return which hit ratio it is that is printed."""
+    most = " (at most prompt - 1)" if config["engine"]["recompute_last_token"] else ""
+    warmup = replayed["requests"] - replayed["counted_requests"]
+    span = f"after the first {_counted(warmup, 'request')}" if warmup else "whole run"
+    if replayed["warmup_trace_requests"]:
+        span += f", warmed up by {_counted(replayed['warmup_trace_requests'], 'request')}"
+    return f"matched{most} / prompt tokens of served requests, {span}"
 
 
 def comparison_json(result: dict[str, Any], comparison: pa.Table) -> dict[str, Any]:
     """Return a run's configuration, timings and totals, with the comparison's percentiles."""
     rows = {row.pop("policy"): row for row in comparison.to_pylist()}
-    parts = {name: result[name] for name in ("trace", "config", "timings")}
+    parts = {name: result[name] for name in ("trace", "replayed", "config", "timings")}
     policies = {
         policy: {**totals, **{k: v for k, v in rows[policy].items() if k not in totals}}
         for policy, totals in result["totals"].items()

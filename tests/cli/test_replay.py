@@ -19,6 +19,7 @@ OPTIONS = (
 )  # fmt: skip
 COMPARISON = """\
 4 requests over 2 replicas of 6 tokens; clock: arrivals, 12 ms each; run: {run}
+engine: reference; hit ratio: matched / prompt tokens of served requests, whole run
 
 policy                  cache_aware  pure_affinity  round_robin
 ----------------------  -----------  -------------  -----------
@@ -29,6 +30,7 @@ cache_hit_ratio              0.3636         0.3636       0.3636
 cold_ratio                   0.6364         0.6364       0.6364
 evicted_ratio                   0.0            0.0          0.0
 elsewhere_ratio                 0.0            0.0          0.0
+recomputed_ratio                0.0            0.0          0.0
 mean_ttft_ms                   2.47           2.47         2.47
 p50_ttft_ms                     2.0            2.0          2.0
 p99_ttft_ms                    3.96           3.96         3.96
@@ -39,7 +41,8 @@ idle_replicas                     1              1            0
 """
 TOTALS = [
     "policy", "total_requests", "rejected", "cache_hit_ratio", "prompt_tokens", "matched_tokens",
-    "cold_tokens", "evicted_tokens_missed", "elsewhere_tokens", "mean_ttft_ms", "max_ttft_ms",
+    "cold_tokens", "evicted_tokens_missed", "elsewhere_tokens", "recomputed_tokens",
+    "mean_ttft_ms", "max_ttft_ms",
     "max_replica_requests", "min_replica_requests", "total_evicted_tokens", "replica_loads",
 ]  # fmt: skip
 
@@ -64,7 +67,7 @@ def test_run_is_the_long_name_of_a_replay(trace: Path) -> None:
 
 def test_options_may_stand_before_the_trace(trace: Path) -> None:
     printed = replay_ok(*OPTIONS, "--policy", "round_robin", trace, "-o", trace.with_name("new"))
-    assert printed.splitlines()[2] == "policy                  round_robin"
+    assert printed.splitlines()[3] == "policy                  round_robin"
 
 
 def test_a_trace_may_have_a_name_without_a_suffix(trace: Path) -> None:
@@ -76,7 +79,7 @@ def test_a_trace_may_have_a_name_without_a_suffix(trace: Path) -> None:
 def test_json_has_the_keys_of_the_reference_under_policies(trace: Path) -> None:
     arguments = (*OPTIONS, "--format", "json", "-o", str(trace.with_name("new")))
     result = json.loads(replay_ok(trace, *arguments))
-    assert list(result) == ["trace", "config", "timings", "policies"]
+    assert list(result) == ["trace", "replayed", "config", "timings", "policies"]
     assert list(result["policies"]) == ["round_robin", "pure_affinity", "cache_aware"]
     for totals in result["policies"].values():
         assert list(totals)[: len(TOTALS)] == TOTALS
@@ -84,9 +87,11 @@ def test_json_has_the_keys_of_the_reference_under_policies(trace: Path) -> None:
         load = totals["replica_loads"][0]
         assert list(load) == ["replica_id", "routed_requests", "cached_tokens", "evicted_tokens"]
     aware = result["policies"]["cache_aware"]
-    assert aware["rejected"] == {"rejected_empty": 0, "rejected_too_long": 1} or (
-        aware["rejected"] == 1
-    )
+    assert aware["rejected"] == {
+        "rejected_empty": 0,
+        "rejected_too_long": 1,
+        "rejected_pinned": 0,
+    }
     assert (aware["total_evicted_tokens"], aware["max_replica_requests"]) == (1, 3)
     run = json.loads(trace.with_name("new").joinpath("run.json").read_text(encoding="utf-8"))
     assert result["config"] == run["config"]
@@ -95,7 +100,7 @@ def test_json_has_the_keys_of_the_reference_under_policies(trace: Path) -> None:
 
 def test_a_policy_alone_is_compared_with_nothing(trace: Path) -> None:
     printed = replay_ok(trace, "--policy", "pure_affinity", "-o", trace.with_name("new"))
-    assert printed.splitlines()[2].split() == ["policy", "pure_affinity"]
+    assert printed.splitlines()[3].split() == ["policy", "pure_affinity"]
     assert names_in(trace.with_name("new") / "decisions") == {"policy=pure_affinity"}
 
 

@@ -9,7 +9,7 @@ import pytest
 from samples import SMALL_FLEET, write_trace
 
 from pipeline.errors import RunError, TraceError
-from pipeline.links import _slot
+from pipeline.link_tree import find_slot
 from pipeline.prepare import drop_tokens, ready_trace, write_links
 from pipeline.run import replay_trace
 from pipeline.trace import TraceFile
@@ -72,4 +72,4 @@ def test_only_links_that_we_wrote_are_cleaned_up(tmp_path: Path) -> None:
 def test_nodes_that_go_on_with_the_same_symbol_have_places_of_their_own_in_the_table() -> None:
     table = np.full(1 << 15, np.iinfo(np.uint64).max, np.uint64)
     keys = (np.arange(10_000, dtype=np.uint64) << np.uint64(32)) | np.uint64(7)
-    assert len({int(_slot(table, key)) for key in keys}) > 8_000
+    assert len({int(find_slot(table, key)) for key in keys}) > 8_000

@@ -1,7 +1,7 @@
 """A run folder: what it says of itself, and that it replaces only its own kind, as a whole."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from samples import (
 
 import pipeline
 from pipeline import run as run_module
-from pipeline.config import ClockConfig, FleetConfig, ReplayConfig
+from pipeline.config import ENGINES, ClockConfig, FleetConfig, ReplayConfig
 from pipeline.errors import RunError, TraceError, UsageError
 from pipeline.run import replay_trace
 from pipeline.tables import DECISIONS, EVICTIONS, REPLICAS, schema
@@ -59,7 +59,8 @@ def test_every_file_of_a_run_has_the_schema_of_its_contract(
 def test_run_json_says_what_was_replayed_and_how(small_trace: Path, small_run: Path) -> None:
     run = json.loads((small_run / "run.json").read_text(encoding="utf-8"))
     assert list(run) == [
-        "format", "schema_version", "versions", "trace", "config", "totals", "timings",
+        "format", "schema_version", "versions", "trace", "replayed", "config", "totals",
+        "timings",
     ]  # fmt: skip
     assert (run["format"], run["schema_version"]) == ("replay-run", "1")
     assert run["versions"]["replay-pipeline"] == pipeline.__version__
@@ -69,11 +70,23 @@ def test_run_json_says_what_was_replayed_and_how(small_trace: Path, small_run: P
     assert len(run["trace"]["fingerprint"]) == 32
     assert run["config"] == {
         "fleet": {"replicas": 2, "capacity_tokens": 6},
-        "cost": {"prefill_ms_per_token": 1.0, "lookup_ms_per_token": 0.1},
+        "engine": asdict(ENGINES["reference"]),
+        "cost": {
+            "prefill_ms_per_token": 1.0,
+            "lookup_ms_per_token": 0.1,
+            "decode_ms_per_token": 20.0,
+        },
         "clock": {"clock": "arrivals", "decay_ms_per_arrival": 12.0},
-        "probe_refreshes_recency": True,
+        "subset": {"where": None, "sample": 1.0, "warmup": None, "warmup_fraction": 0.0},
         "policies": list(POLICIES),
         "chosen_clock": "arrivals",
+        "chosen_block_tokens": 1,
+    }
+    assert run["replayed"] == {
+        "requests": len(SMALL),
+        "counted_requests": len(SMALL),
+        "warmup_trace_requests": 0,
+        "without_output_tokens": 0,
     }
     assert list(run["totals"]) == list(POLICIES)
 
@@ -221,7 +234,7 @@ def test_a_trace_without_tokens_is_replayed_in_batches(
     step = run_module.Lane.step
 
     def count(self: Any, batch: Any, *rest: Any) -> None:
-        sizes.append(len(batch.prompt_tokens))
+        sizes.append(len(batch.carried))
         step(self, batch, *rest)
 
     monkeypatch.setattr(run_module.Lane, "step", count)

@@ -57,15 +57,19 @@ def test_a_request_larger_than_the_cache_is_one_rejected_row(run: Path) -> None:
         assert column(rows, "replica_id") == [chosen, None, chosen]
         assert column(rows, "matched_tokens") == [0, None, 4]
         assert column(rows, "ttft_ms") == [0.10, None, 0.03]
-        assert totals[policy]["rejected"] == {"rejected_empty": 0, "rejected_too_long": 1}
+        assert totals[policy]["rejected"] == {
+            "rejected_empty": 0,
+            "rejected_too_long": 1,
+            "rejected_pinned": 0,
+        }
         assert totals[policy]["cache_hit_ratio"] == round(4 / 9, 4)
         assert _report(run, "ttft")[policy]["missing"] == 1
 
 
 def test_what_a_rejected_request_never_had_is_null_and_the_rest_is_there(small_run: Path) -> None:
-    always = {"request_id", "seq", "arrival", "outcome", "prompt_tokens"}
+    always = {"request_id", "seq", "arrival", "outcome", "prompt_tokens", "is_warmup"}
     always |= {c.name for c in CARRIED_COLUMNS}
-    names = {c.name for c in DECISIONS}
+    names = {c.name for c in DECISIONS} - {"queued_requests", "running_requests"}
     for policy in POLICIES:
         rows = decisions(small_run, policy)
         assert column(rows, "request_id") == [f"r{i}" for i in range(len(SMALL))]
