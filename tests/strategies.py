@@ -43,7 +43,7 @@ def _next_prompt(draw: st.DrawFn, earlier: list[Tokens], vocabulary: int) -> Tok
     if earlier and draw(st.integers(0, 4)) > 0:
         base = earlier[draw(st.integers(0, len(earlier) - 1))]
         kept = base[: draw(st.integers(0, len(base)))] if draw(st.booleans()) else base
-    room = min(6, LONGEST_PROMPT - len(kept))
+    room = max(0, min(6, LONGEST_PROMPT - len(kept)))
     fewest = 0 if kept else draw(st.sampled_from((0, 1, 1, 1)))
     added = draw(st.lists(st.integers(0, vocabulary - 1), min_size=fewest, max_size=room))
     return kept + tuple(added)
@@ -85,12 +85,16 @@ def served_traces(draw: st.DrawFn, *, max_requests: int = 20) -> Served:
 
 
 @st.composite
-def models(draw: st.DrawFn, cache_unit: str) -> Model:
-    """Draw settings of an engine; blocks that look-ups touch are not for the oracle."""
+def models(draw: st.DrawFn, cache_unit: str, width: int = 1) -> Model:
+    """Draw settings of an engine for a trace of that width, so that its prompts have blocks.
+
+    Blocks that look-ups touch are not for the oracle.
+    """
+    sizes = {1: (1, 1, 2, 3, 4, 16), 3: (2, 3, 4, 16), 16: (4, 16, 16)}[width]
     refreshes = ("insert",) if cache_unit == "block" else ("probe", "match", "insert")
     return Model(
         cache_unit=cache_unit,
-        block_tokens=draw(st.sampled_from((1, 2, 3, 4, 16))),
+        block_tokens=draw(st.sampled_from(sizes)),
         partial_block=draw(st.sampled_from(("drop", "keep"))),
         recompute_last_token=draw(st.booleans()),
         refresh=draw(st.sampled_from(refreshes)),

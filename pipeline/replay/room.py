@@ -30,6 +30,8 @@ def has_room(fleet, replica, match, matched, need):
     state = fleet.replicas[replica]
     others = state.resident_blocks - state.pinned_blocks
     edge, end = NONE, blocks_of(fleet, matched)
+    if need <= free_blocks(fleet, replica) + others - end:
+        return True  # whatever of the matched path is pinned
     if match > 0:
         edge = edge_over(fleet, replica, match)
     while edge != NONE and fleet.edges[edge].pins == 0:

@@ -138,9 +138,9 @@ def _write(
     summary.first_us, summary.last_us = int(ordered.arrival[0]), int(ordered.arrival[-1])
     summary.ties, summary.renamed = ordered.ties, ordered.renamed
     summary.largest_step_back_us = ordered.largest_step_back_us
-    metadata = _metadata(parts, summary)
+    metadata = _metadata(parts, settings, summary)
     symbol = np.uint64 if metadata.block_tokens else np.uint32
-    salts = _salts(parts, settings) if metadata.block_tokens else None
+    salts = _salts(parts) if metadata.block_ids == "file" else None
     keep, outputs = settings.keep_tokens, settings.output_ids
     with whole_file(target) as temporary:
         writer = TraceWriter(temporary, metadata, keep_ids=keep, outputs=outputs)
@@ -170,12 +170,18 @@ def _ends(counts: NDArray[np.int64]) -> list[int]:
     return ends
 
 
-def _salts(parts: Sequence[Part], settings: TokenizeSettings) -> NDArray[np.uint64] | None:
+def _block_ids(parts: Sequence[Part], settings: TokenizeSettings) -> str | None:
+    """Tell whether equal block ids of two files are equal blocks, None if nobody says so.
+
+    Ids that are no file's own may still be numbers that one publisher gave to one set of files.
+    """
+    own = any(part.note["own_blocks"] for part in parts)
+    return settings.block_ids or ("file" if own else None)
+
+
+def _salts(parts: Sequence[Part]) -> NDArray[np.uint64] | None:
     """Return a number a part that keeps its block ids apart from those of other files."""
-    apart = settings.block_ids == "file" or (
-        settings.block_ids is None and any(part.note["own_blocks"] for part in parts)
-    )
-    if not apart or len(parts) < 2:
+    if len(parts) < 2:
         return None
     digests = [hashlib.blake2b(str(n).encode(), digest_size=8).digest() for n in range(len(parts))]
     return np.array([0, *(int.from_bytes(d, "little") for d in digests[1:])], np.uint64)
@@ -200,7 +206,7 @@ def _offsets(counts: pl.Series) -> NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(counts.to_numpy(), dtype=np.int64)))
 
 
-def _metadata(parts: Sequence[Part], summary: Summary) -> TraceMetadata:
+def _metadata(parts: Sequence[Part], settings: TokenizeSettings, summary: Summary) -> TraceMetadata:
     """Return what the trace will say of itself."""
     tokenizers: dict[str, tuple[str, str]] = {}
     for part in parts:
@@ -219,4 +225,5 @@ def _metadata(parts: Sequence[Part], summary: Summary) -> TraceMetadata:
         sources=sources(parts),
         time_note="; ".join(dict.fromkeys(summary.time_notes)),
         counts=summary.counts(),
+        block_ids=_block_ids(parts, settings) if block_tokens else None,
     )

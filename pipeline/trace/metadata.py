@@ -23,6 +23,8 @@ class TraceMetadata:
     sources           names of the log files
     time_note         how their times were read
     counts            what became of their lines: rows, skips and rejects by reason
+    block_ids         `global` if equal ids in other traces are equal blocks, `file` if they are
+                      this trace's own, None if that is not known
     """
 
     tokenizer: str | None = None
@@ -32,11 +34,15 @@ class TraceMetadata:
     sources: tuple[str, ...] = ()
     time_note: str | None = None
     counts: dict[str, Any] = field(default_factory=dict)
+    block_ids: str | None = None
     schema_version: str = SCHEMA_VERSION
 
     def as_parquet(self) -> dict[bytes, bytes]:
         """Return the key-value pair to put into a Parquet schema."""
-        return {_KEY: json.dumps(asdict(self), sort_keys=True).encode()}
+        told = asdict(self)
+        if self.block_ids is None:  # so that traces of tokens stay as they were, byte by byte
+            del told["block_ids"]
+        return {_KEY: json.dumps(told, sort_keys=True).encode()}
 
     @classmethod
     def of_parquet(cls, pairs: Mapping[bytes, bytes] | None, path: Path) -> "TraceMetadata":

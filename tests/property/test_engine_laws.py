@@ -13,16 +13,8 @@ from engine_oracle import Decision, Model, Request
 from engine_oracle import replay as replay_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_engine import (
-    ModelEngine,
-    ModelRun,
-    check_same,
-    paths_of,
-    random_knobs,
-    random_model,
-    random_requests,
-    replay_model,
-)
+from model_cases import large_run, random_knobs, random_model, random_requests
+from model_engine import ModelEngine, ModelRun, check_same, paths_of, replay_model
 from strategies import (
     POLICIES,
     Costs,
@@ -46,30 +38,19 @@ def served(run: ModelRun) -> list[Decision]:
     return [one for one in run.decisions if one.outcome == "served"]
 
 
-def large(seed: int, requests: int = 800, **chosen: Any) -> tuple[list[Request], dict[str, Any]]:
-    """Return a long trace and a fleet that evicts, of blocks that look-ups touch too."""
-    rng = seeded(seed)
-    model = random_model(rng)
-    if model.cache_unit == "block":
-        model = replace(model, refresh=("insert", "probe", "match")[seed // 2 % 3])
-    model = replace(model, **chosen)
-    knobs = random_knobs(rng, requests, model, most_tokens=150)
-    return random_requests(rng, requests, added=2 + 2 * model.block_tokens), knobs
-
-
-def unlimited(requests: int, model: Model, **changed: Any) -> dict[str, Any]:
+def unlimited(model: Model) -> dict[str, Any]:
     """Return one replica that has room for everything."""
-    room = {"policy": "round_robin", "replicas": 1, "capacity_tokens": 10**9, "drain_ms": 10.0}
-    return {"model": model} | room | changed
+    room = {"replicas": 1, "capacity_tokens": 10**9}
+    return {"model": model, "policy": "round_robin", "drain_ms": 10.0, **room}
 
 
 @every_unit
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), trace=served_traces(), fleet=fleets(), price=costs(), policy=policies())
 def test_every_decision_every_eviction_and_the_caches_at_the_end_are_the_oracles(
     data: st.DataObject, unit: str, trace: Served, fleet: Fleet, price: Costs, policy: str
 ) -> None:
-    requests, model = trace.requests, data.draw(models(unit), "model")
+    requests, model = trace.requests, data.draw(models(unit, trace.width), "model")
     wide = fleet.capacity_tokens * data.draw(st.sampled_from((1, trace.width)), "wide")
     knobs = {
         "policy": policy,
@@ -92,7 +73,7 @@ def test_a_fleet_of_more_than_one_word_of_replicas_decides_as_the_oracle(
     unit: str, replicas: int
 ) -> None:
     rng = seeded(replicas)
-    prompts = random_trace(rng, 240, vocabulary=2 * replicas, added=4)
+    prompts = random_trace(rng, 330, vocabulary=replicas, added=9)
     requests = [Request(tokens, output_tokens=rng.randint(0, 40)) for tokens in prompts]
     model = random_model(rng, cache_unit=unit, block_tokens=2, in_flight="pins", when_full="wait")
     model = replace(model, refresh="insert" if unit == "block" else "probe")
@@ -111,7 +92,7 @@ def test_a_fleet_of_more_than_one_word_of_replicas_decides_as_the_oracle(
 
 @pytest.mark.parametrize("seed", range(24))
 def test_every_token_is_accounted_for(seed: int) -> None:
-    requests, knobs = large(seed)
+    requests, knobs = large_run(seed)
     model, block = knobs["model"], knobs["model"].block_tokens
     run = replay_model(requests, batch_requests=300, **knobs)
     assert [one.seq for one in run.decisions] == list(range(len(requests)))
@@ -140,7 +121,7 @@ def test_every_token_is_accounted_for(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_what_is_resident_is_what_was_inserted_less_what_was_evicted(seed: int) -> None:
-    requests, knobs = large(seed, cache_output=False)
+    requests, knobs = large_run(seed, cache_output=False)
     model, block = knobs["model"], knobs["model"].block_tokens
     engine = ModelEngine(requests, **knobs)
     resident = [0] * knobs["replicas"]
@@ -170,7 +151,7 @@ def test_what_is_resident_is_what_was_inserted_less_what_was_evicted(seed: int) 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_cold_is_what_no_earlier_prompt_that_was_served_has(seed: int) -> None:
-    requests, knobs = large(seed, 400, cache_output=False)
+    requests, knobs = large_run(seed, 400, cache_output=False)
     seen: set[tuple[str | None, tuple[int, ...]]] = set()
     for one in served(replay_model(requests, **knobs)):
         request = requests[one.seq]
@@ -185,7 +166,7 @@ def test_cold_is_what_no_earlier_prompt_that_was_served_has(seed: int) -> None:
 def test_one_replica_that_never_evicts_finds_the_longest_prefix_in_whole_blocks(seed: int) -> None:
     rng = seeded(seed)
     requests, model = random_requests(rng, 200, added=20), random_model(rng, in_flight="none")
-    run = replay_model(requests, **unlimited(len(requests), model))
+    run = replay_model(requests, **unlimited(model))
     earlier: list[tuple[Any, ...]] = []
     block, keeps = model.block_tokens, model.partial_block == "keep"
     for request, one in zip(requests, run.decisions, strict=True):
@@ -214,15 +195,15 @@ def test_with_room_for_all_neither_unit_nor_refresh_nor_pins_change_a_hit(seed: 
         for refresh in ("probe", "match", "insert"):
             for in_flight in ("none", "pins"):
                 model = replace(first, cache_unit=unit, refresh=refresh, in_flight=in_flight)
-                run = replay_model(requests, **unlimited(len(requests), model))
+                run = replay_model(requests, **unlimited(model))
                 found.add(tuple(one.matched_tokens for one in run.decisions))
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_pins_that_are_gone_before_the_next_request_change_nothing(seed: int) -> None:
-    requests, knobs = large(seed, 400, in_flight="none")
-    knobs["drain_ms"] = 60_000.0
+    requests, knobs = large_run(seed, 400, in_flight="none")
+    knobs["drain_ms"] = [60_000.0] * len(requests)
     alone = replay_model(requests, **knobs)
     for when_full in ("wait", "reject"):
         model = replace(knobs["model"], in_flight="pins", when_full=when_full)
@@ -239,7 +220,7 @@ def test_pins_that_are_gone_before_the_next_request_change_nothing(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_size_of_a_batch_changes_nothing(seed: int) -> None:
-    requests, knobs = large(seed, 500)
+    requests, knobs = large_run(seed, 500)
     whole = replay_model(requests, batch_requests=len(requests), **knobs)
     for batch in (1, 3, 64, 499):
         told = replay_model(requests, batch_requests=batch, **knobs)
@@ -250,7 +231,8 @@ def test_the_size_of_a_batch_changes_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_queued_and_running_are_what_the_times_of_the_decisions_say(seed: int) -> None:
-    requests, knobs = large(seed, 500, in_flight="pins")
+    requests, knobs = large_run(seed, 500, in_flight="pins")
+    knobs |= {"drain_ms": (0.05, 2.0)[seed % 2], "decode_ms_per_token": 0.3}
     engine = ModelEngine(requests, **knobs)
     batch, rows, _ = engine.step(len(requests))
     here = np.flatnonzero(rows["outcome"] == 0)
@@ -270,7 +252,7 @@ def test_queued_and_running_are_what_the_times_of_the_decisions_say(seed: int) -
 @every_unit
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_name_for_the_only_namespace_costs_nothing(unit: str, policy: str) -> None:
-    requests, knobs = large(3, 300, cache_unit=unit, cache_output=True)
+    requests, knobs = large_run(3, 300, cache_unit=unit, cache_output=True)
     knobs["policy"] = policy
     none: Sequence[Request] = [replace(request, namespace=None) for request in requests]
     named = [replace(request, namespace="a") for request in requests]
@@ -283,4 +265,4 @@ def test_a_name_for_the_only_namespace_costs_nothing(unit: str, policy: str) -> 
     assert runs[0][:2] == runs[1][:2]
     for left, right in zip(runs[0].fleet, runs[1].fleet, strict=True):
         if isinstance(left, np.ndarray):
-            assert left.tobytes() == right.tobytes()
+            np.testing.assert_array_equal(left, right)
