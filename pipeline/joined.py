@@ -1,9 +1,7 @@
 """Yesterday's trace before today's, linked as one, so that a replay starts with a warm cache."""
 
-import re
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,19 +12,11 @@ from numpy.typing import NDArray
 
 from pipeline.errors import TraceError
 from pipeline.files import whole_file
-from pipeline.prepare import _BATCH_IDS, _NOT_TO_BE_WRITTEN, _content_key, _requests
-from pipeline.tables import (
-    ARRIVAL_TYPE,
-    BLOCK_COLUMN,
-    EARLIEST_US,
-    OUTPUT_COLUMN,
-    TRACE,
-    WHOLE_COLUMNS,
-)
+from pipeline.prepare import made_beside, read_requests
+from pipeline.tables import ARRIVAL_TYPE, BLOCK_COLUMN, EARLIEST_US
 from pipeline.trace import TraceFile, TraceMetadata, TraceWriter
 from pipeline.trace.checks import check_order
 
-_MADE = ("seq", "first_token_id", "prefix_seq", "prefix_tokens", *WHOLE_COLUMNS)
 _BATCH_ROWS = 1 << 18
 
 
@@ -51,13 +41,11 @@ def joined_trace(warmup: Path, trace: Path) -> Iterator[Joined]:
         _check_ids(file)
     _check_comparable(before, after)
     shift_us = _shift_us(before, after)
-    keys = f"{_content_key(after)}-{_content_key(before)}"
-    joined = trace.with_name(f"{trace.name}.warmed-{keys}")
-    with ExitStack() as stack:
-        if not joined.exists() and not _write_beside(before, after, shift_us, joined):
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            joined = Path(folder, joined.name)
-            _write(before, after, shift_us, joined)
+
+    def write(target: Path) -> None:
+        _write(before, after, shift_us, target)
+
+    with made_beside(after, "warmed", write, before) as joined:
         yield Joined(TraceFile.open(joined), before.rows)
 
 
@@ -135,43 +123,17 @@ def _arrivals(trace: TraceFile) -> NDArray[np.int64]:
     return arrival
 
 
-def _write_beside(before: TraceFile, after: TraceFile, shift_us: int, joined: Path) -> bool:
-    """Write the joined trace beside the trace; False where that is not allowed.
-
-    What was joined to earlier content of the trace goes.
-    """
-    try:
-        _write(before, after, shift_us, joined)
-    except OSError as error:
-        if error.errno not in _NOT_TO_BE_WRITTEN:
-            raise
-        return False
-    of_trace = re.compile(re.escape(f"{after.path.name}.warmed-") + "[0-9a-f]{16}-[0-9a-f]{16}")
-    of_content, _, _ = joined.name.rpartition("-")
-    for other in joined.parent.iterdir():
-        if of_trace.fullmatch(other.name) and not other.name.startswith(of_content):
-            other.unlink(missing_ok=True)
-    return True
-
-
 def _write(before: TraceFile, after: TraceFile, shift_us: int, target: Path) -> None:
     """Write the requests of both, without their ids, with links over both."""
     outputs = before.has_output_ids and after.has_output_ids
-    made = _MADE if outputs else (*_MADE, OUTPUT_COLUMN)
-    names = [column.name for column in TRACE if column.name not in made]
     metadata = _metadata(before, after, shift_us)
     with (
         whole_file(target) as temporary,
         TraceWriter(temporary, metadata, keep_ids=False, outputs=outputs) as writer,
     ):
         for trace, shift in ((before, shift_us), (after, 0)):
-            assert trace.ids is not None
-            first_row = 0
-            for table in trace.batches(names, trace.rows_of_ids(_BATCH_IDS)):
-                requests = _requests(table, trace.ids, first_row)
-                moved = _moved(requests.carried, shift)
-                writer.write(requests._replace(carried=moved))
-                first_row += len(table)
+            for requests in read_requests(trace, outputs=outputs):
+                writer.write(requests._replace(carried=_moved(requests.carried, shift)))
 
 
 def _moved(carried: pa.Table, shift_us: int) -> pa.Table:

@@ -53,8 +53,8 @@ class Lane:
         decided = Decided(batch.seq, batch.prompt_tokens, rows, split)
         first, counted = np.searchsorted(batch.seq, (self._plan.first, self._plan.counted))
         self._writer.write(step.carried.slice(first), decided.part(slice(first, None)))
+        self._windows.add_warmup(decided.part(slice(0, counted)))
         for table in (self.totals, self._windows):
-            table.add_warmup(decided.part(slice(0, counted)))
             table.add(decided.part(slice(counted, None)))
         self._add_evictions(evictions)
         self.replay_s += replayed - began
@@ -63,6 +63,8 @@ class Lane:
     def finish(self) -> None:
         """Let the requests in flight complete."""
         self._add_evictions(self._replayer.finish())
+        for table in (self.totals, self._windows):
+            table.end(self._replayer.fleet.replicas["resident_tokens"])
 
     def _add_evictions(self, evictions: NDArray[Any]) -> None:
         self._writer.write_evictions(evictions[evictions["seq"] >= self._plan.first])

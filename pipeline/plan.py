@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,6 +92,7 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
     """
     _check_settings(config)
     began = time.perf_counter()
+    engine = _resolved(config, TraceFile.open(trace_path))
     with ExitStack() as stack:
         first = 0
         if config.subset.warmup is None:
@@ -99,10 +101,10 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
             joined = joined_trace(Path(config.subset.warmup), trace_path)
             trace, first = stack.enter_context(joined)
         columns = trace.columns()
-        engine = _resolved(config.engine, trace, outputs=columns.has_outputs)
-        _check_capacity(engine, config.fleet.capacity_tokens)
-        clock = _clock(config, columns, first)
+        if engine.cache_output and not columns.has_outputs:
+            raise _no_outputs(Path(str(config.subset.warmup)))
         chosen = chosen_requests(trace, config.subset, first)
+        clock = _clock(config, columns.arrival_us[first:][chosen[first:]])
         if first and not chosen[:first].any():
             raise UsageError(
                 f"{config.subset.warmup}: where and sample leave none of its {first:,} requests to"
@@ -134,16 +136,6 @@ def _check_settings(config: ReplayConfig) -> None:
         and config.clock.clock == "arrivals"
     ):
         raise _no_clock()
-    if not engine.own_blocks:
-        _check_capacity(engine, config.fleet.capacity_tokens)
-
-
-def _check_capacity(engine: EngineConfig, capacity_tokens: int) -> None:
-    if capacity_tokens < engine.block_tokens:
-        raise UsageError(
-            f"capacity-tokens is {capacity_tokens}: that is less than one block of"
-            f" {engine.block_tokens} tokens"
-        )
 
 
 def _no_clock() -> UsageError:
@@ -153,33 +145,42 @@ def _no_clock() -> UsageError:
     )
 
 
-def _resolved(engine: EngineConfig, trace: TraceFile, *, outputs: bool) -> EngineConfig:
-    """Return an engine's settings for this trace; UsageError if they don't go together."""
-    own = trace.metadata.block_tokens
-    if engine.cache_output and not outputs:
-        raise UsageError(
-            f"{trace.path}: cache-output needs the token ids of the outputs, and the trace has"
-            " none: make it with: replay tokenize --output-ids"
-        )
+def _resolved(config: ReplayConfig, trace: TraceFile) -> EngineConfig:
+    """Return the engine's settings for this trace; UsageError if they don't go together."""
+    engine, own = config.engine, trace.metadata.block_tokens
+    if engine.cache_output and not (trace.has_outputs or trace.has_output_ids):
+        raise _no_outputs(trace.path)
     if own and engine.own_blocks:
-        return replace(engine, block_tokens=own)
-    if own and engine.block_tokens > 1 and engine.block_tokens % own:
+        engine = replace(engine, block_tokens=own)
+    elif own and engine.block_tokens > 1 and engine.block_tokens % own:
         raise UsageError(
             f"{trace.path}: block-tokens is {engine.block_tokens}, but the trace knows only"
             f" blocks of {own} tokens: give a multiple of {own}"
         )
+    if config.fleet.capacity_tokens < engine.block_tokens:
+        raise UsageError(
+            f"capacity-tokens is {config.fleet.capacity_tokens}: that is less than one block of"
+            f" {engine.block_tokens} tokens"
+        )
     return engine
+
+
+def _no_outputs(path: Path) -> UsageError:
+    return UsageError(
+        f"{path}: cache-output needs the token ids of the outputs, and the trace has none:"
+        " make it with: replay tokenize --output-ids"
+    )
 
 
 def _first_counted(chosen: NDArray[np.bool_], first: int, fraction: float) -> int:
     """Return the row of the first request that counts, after that share of the trace's own."""
     own = np.flatnonzero(chosen[first:])
-    return first + int(own[int(fraction * len(own))])
+    return first + int(own[int(Fraction(str(fraction)) * len(own))])
 
 
-def _clock(config: ReplayConfig, columns: TraceColumns, first: int) -> str:
+def _clock(config: ReplayConfig, arrival_us: NDArray[np.int64]) -> str:
     """Return the clock of a run: as asked, else timestamps where the arrivals differ."""
-    differ = columns.arrival_us[first] < columns.arrival_us[-1]
+    differ = arrival_us[0] < arrival_us[-1]
     clock = config.clock.clock or ("timestamps" if differ else "arrivals")
     engine = config.engine
     if clock == "arrivals" and engine.in_flight == "pins" and engine.when_full == "wait":

@@ -4,7 +4,7 @@ import errno
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from pipeline.trace.reader import TraceFile
 from pipeline.trace.writer import Requests, TraceWriter, conform, open_parquet
 
 _NOT_TO_BE_WRITTEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_MADE = ("seq", "first_token_id", "prefix_seq", "prefix_tokens", *WHOLE_COLUMNS)
 _BATCH_IDS = 4_000_000
 _BATCH_ROWS = 1 << 16
 
@@ -41,27 +42,48 @@ def ready_trace(path: Path) -> Iterator[TraceFile]:
     if trace.linked:
         yield trace
         return
-    links = path.with_name(f"{path.name}.links-{_content_key(trace)}")
-    with ExitStack() as stack:
-        if not links.exists() and not _write_beside(trace, links):
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            links = Path(folder, links.name)
-            write_links(trace, links, keep_ids=False)
+    with made_beside(
+        trace, "links", lambda links: write_links(trace, links, keep_ids=False)
+    ) as links:
         yield TraceFile.open(links)
 
 
-def _write_beside(trace: TraceFile, links: Path) -> bool:
-    """Write a trace's links beside it, in place of older ones; False where that is not allowed."""
+@contextmanager
+def made_beside(
+    trace: TraceFile, kind: str, write: Callable[[Path], None], *others: TraceFile
+) -> Iterator[Path]:
+    """Yield a file that `write` makes of a trace and others, if it is not there yet.
+
+    It is kept beside the trace, named by the content of all; where the folder can't be written,
+    in a temporary folder. What was made of earlier content of the trace goes.
+    """
+    keys = [_content_key(file) for file in (trace, *others)]
+    start = f"{trace.path.name}.{kind}-"
+    made = trace.path.with_name(start + "-".join(keys))
+    with ExitStack() as stack:
+        if not made.exists():
+            if _write_beside(made, write):
+                key = "([0-9a-f]{16})"
+                named = re.compile(re.escape(start) + "-".join([key] * len(keys)))
+                for other in made.parent.iterdir():
+                    found = named.fullmatch(other.name)
+                    if found and found[1] != keys[0]:
+                        other.unlink(missing_ok=True)
+            else:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                made = Path(folder, made.name)
+                write(made)
+        yield made
+
+
+def _write_beside(made: Path, write: Callable[[Path], None]) -> bool:
+    """Write a file; False where that is not allowed."""
     try:
-        write_links(trace, links, keep_ids=False)
+        write(made)
     except OSError as error:
         if error.errno not in _NOT_TO_BE_WRITTEN:
             raise
         return False
-    named = re.compile(re.escape(f"{trace.path.name}.links-") + "[0-9a-f]{16}")
-    for stale in links.parent.iterdir():
-        if stale != links and named.fullmatch(stale.name):
-            stale.unlink(missing_ok=True)
     return True
 
 
@@ -74,10 +96,7 @@ def write_links(trace: TraceFile, target: Path, *, keep_ids: bool = True) -> Non
         raise TraceError(f"{trace.path}: it has no token ids, so its links can't be made anew")
     if trace.ids == BLOCK_COLUMN and not trace.metadata.block_tokens:
         raise TraceError(f"{trace.path}: {BLOCK_COLUMN} without a block size in its metadata")
-    made = ("seq", "first_token_id", "prefix_seq", "prefix_tokens", *WHOLE_COLUMNS)
     outputs = trace.has_output_ids
-    names = [c.name for c in TRACE if c.name not in made and (c.name != OUTPUT_COLUMN or outputs)]
-    rows = trace.rows_of_ids(_BATCH_IDS)
     with (
         whole_file(target) as temporary,
         TraceWriter(
@@ -88,8 +107,22 @@ def write_links(trace: TraceFile, target: Path, *, keep_ids: bool = True) -> Non
             outputs=outputs,
         ) as writer,
     ):
-        for table in trace.batches(names, rows):
-            writer.write(_requests(table, trace.ids, writer.rows))
+        for requests in read_requests(trace, outputs=outputs):
+            writer.write(requests)
+
+
+def read_requests(trace: TraceFile, *, outputs: bool) -> Iterator[Requests]:
+    """Yield a trace's requests in batches, with their ids and, if asked for, those of outputs.
+
+    What a foreign file lacks gets its plain default.
+    """
+    assert trace.ids is not None
+    made = _MADE if outputs else (*_MADE, OUTPUT_COLUMN)
+    names = [column.name for column in TRACE if column.name not in made]
+    first_row = 0
+    for table in trace.batches(names, trace.rows_of_ids(_BATCH_IDS)):
+        yield _requests(table, trace.ids, first_row)
+        first_row += len(table)
 
 
 def drop_tokens(trace: TraceFile, target: Path) -> None:
@@ -111,7 +144,7 @@ def drop_tokens(trace: TraceFile, target: Path) -> None:
 
 
 def _requests(table: pa.Table, ids: str, first_row: int) -> Requests:
-    """Return a table's rows as requests; what a foreign file lacks gets its plain default."""
+    """Return a table's rows as requests."""
     prompts = _lists(table, ids)
     outputs = _lists(table, OUTPUT_COLUMN) if OUTPUT_COLUMN in table.column_names else None
     rows = np.arange(first_row, first_row + len(table))

@@ -25,9 +25,9 @@ def queries_folder() -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / "queries"
 
 
-def quoted(path: Path) -> str:
-    """Return a path as SQL text."""
-    return "'" + str(path).replace("'", "''") + "'"
+def quoted(value: object) -> str:
+    """Return a path or another value as SQL text, None as null."""
+    return "null" if value is None else "'" + str(value).replace("'", "''") + "'"
 
 
 def one_line(error: Exception) -> str:

@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.config import SubsetConfig
-from pipeline.errors import TraceError, UsageError, unknown
-from pipeline.sql_files import one_line
+from pipeline.errors import UsageError, unknown
 from pipeline.tables import OUTPUT_COLUMN, SEQUENCE_COLUMNS, TRACE
 from pipeline.trace import TraceFile
 
 _BATCH_ROWS = 1 << 18
 _IDS = {OUTPUT_COLUMN, *(column.name for column in SEQUENCE_COLUMNS)}
 _TYPES = {column.name: column.type for column in TRACE}
+_ROW_NUMBERS = {"seq", "prefix_seq", "whole_prefix_seq"}
 _ROW = "row of this batch"  # no column of a trace is called that
 _VIEW = "trace"
 _LOCKS: dict[str, str | bool | int | float | list[str]] = {
@@ -58,14 +58,14 @@ def chosen_requests(
     """
     chosen = np.ones(trace.rows, np.bool_)
     if subset.where is not None:
-        chosen &= _where(trace, subset.where)
+        chosen &= _where(trace, subset.where, joined=warmup_rows > 0)
     if subset.sample < 1:
         chosen &= _of_sampled_sessions(trace, subset.sample)
     if not chosen[warmup_rows:].any():
         asked = [] if subset.where is None else [f"where is {subset.where!r}"]
         asked += [f"sample is {subset.sample}"] if subset.sample < 1 else []
         raise UsageError(
-            f"{trace.path}: of its {trace.rows - warmup_rows:,} requests none is left to replay:"
+            f"of the trace's {trace.rows - warmup_rows:,} requests none is left to replay:"
             f" {' and '.join(asked)}: choose more"
         )
     return chosen
@@ -91,7 +91,7 @@ def _of_sampled_sessions(trace: TraceFile, sample: float) -> NDArray[np.bool_]:
     return chosen
 
 
-def _where(trace: TraceFile, where: str) -> NDArray[np.bool_]:
+def _where(trace: TraceFile, where: str, *, joined: bool) -> NDArray[np.bool_]:
     """Tell for each row whether the predicate is true; null is not."""
     columns = _columns(trace)
     chosen, first = np.zeros(trace.rows, np.bool_), 0
@@ -100,6 +100,8 @@ def _where(trace: TraceFile, where: str) -> NDArray[np.bool_]:
     try:
         with _locked_connection() as connection:
             used = _check(connection, where, columns)
+            if joined and not _ROW_NUMBERS.isdisjoint(used.names):
+                raise _refused(where, "with a warm-up, row numbers are not those of the trace")
             for table in _tables(trace, used):
                 connection.register(_VIEW, table)
                 rows = connection.sql(sql).to_arrow_table()[_ROW].to_numpy()
@@ -125,14 +127,8 @@ def _tables(trace: TraceFile, columns: pa.Schema) -> Iterator[pa.Table]:
     if not columns.names:
         yield pa.table({_ROW: np.arange(trace.rows)})
         return
-    try:
-        for batch in trace.file.iter_batches(batch_size=_BATCH_ROWS, columns=columns.names):
-            table = pa.Table.from_batches([batch]).select(columns.names)
-            table = table.cast(columns, safe=False)
-            yield table.append_column(_ROW, pa.array(np.arange(len(table))))
-    except (pa.ArrowException, OSError) as error:
-        names = ", ".join(columns.names)
-        raise TraceError(f"{trace.path}: can't read {names}: {one_line(error)}") from None
+    for table in trace.batches(columns.names, _BATCH_ROWS):
+        yield table.append_column(_ROW, pa.array(np.arange(len(table))))
 
 
 @contextmanager

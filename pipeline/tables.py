@@ -234,7 +234,11 @@ REPLICAS = (
     Column("computed_tokens", pa.uint64(), "of these, computed"),
     Column("evicted_tokens", pa.uint64(), "tokens evicted"),
     Column("max_queue_wait_ms", pa.float64(), "longest queue that a request met"),
-    Column("resident_tokens", pa.uint64(), "tokens held at the end of the window"),
+    Column(
+        "resident_tokens",
+        pa.uint64(),
+        "tokens held after its last request of the window, in the last window at the end",
+    ),
 )
 
 

@@ -42,12 +42,10 @@ class Totals:
         self._ttft_cents += int(cents.sum())
         self._max_ttft_cents = int(cents.max(initial=self._max_ttft_cents))
         np.add.at(self._loads[:, 0], served.rows["replica_id"], 1)
-        self.add_warmup(served)
 
-    def add_warmup(self, decided: Decided) -> None:
-        """Note what replicas hold after a batch, which need not count."""
-        served = decided.served().rows
-        self._loads[served["replica_id"], 1] = served["resident_tokens"]  # a replica's last stays
+    def end(self, resident_tokens: NDArray[np.int64]) -> None:
+        """Note what the replicas hold in the end."""
+        self._loads[:, 1] = resident_tokens
 
     def add_evictions(self, evictions: NDArray[Any]) -> None:
         """Add cache.EVICTION rows that count."""

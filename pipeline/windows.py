@@ -56,6 +56,10 @@ class ReplicaWindows:
         served = decided.served().rows
         self._before[served["replica_id"]] = served["resident_tokens"]
 
+    def end(self, resident_tokens: NDArray[np.int64]) -> None:
+        """Note what the replicas hold in the end."""
+        self._resident[-1] = resident_tokens
+
     def add_evictions(self, evictions: NDArray[Any]) -> None:
         """Add cache.EVICTION rows that count."""
         place = (self._window(evictions["seq"]), evictions["replica_id"])

@@ -31,7 +31,7 @@ MODELS: dict[str, EngineConfig] = {
     "reference in flight": replace(ENGINES["reference"], in_flight="pins"),
     "sglang in flight": replace(SGLANG, in_flight="pins"),
     "vllm in flight": replace(VLLM, in_flight="pins", cache_output=True),
-    "outputs": replace(VLLM, partial_block="keep", refresh="probe", cache_output=True),
+    "a mixture": replace(SGLANG, partial_block="keep", refresh="probe", cache_output=True),
 }
 """Every preset, requests in flight with and without outputs, and a mixture."""
 
@@ -92,15 +92,37 @@ def write_day(path: Path, day: Sequence[Request]) -> Path:
     return path
 
 
-def busy(model: EngineConfig, clock: str = "timestamps", **subset: Any) -> ReplayConfig:
+def busy(model: str, *policies: str, **subset: Any) -> ReplayConfig:
     """Return a small fleet that waits, evicts and rejects, under that engine."""
     return ReplayConfig(
         fleet=FleetConfig(2, 16),
-        engine=model,
+        engine=MODELS[model],
         cost=CostModel(0.5, 0.05, 1.5),
-        clock=ClockConfig(clock, 3.0),
+        clock=ClockConfig("timestamps", 3.0),
         subset=SubsetConfig(**subset),
+        policies=policies or POLICIES,
     )
+
+
+def one_replica(tokens: int, **engine: Any) -> ReplayConfig:
+    """Return a fleet of one replica, on which a token takes 1 ms, or 10 ms to be generated."""
+    return ReplayConfig(
+        fleet=FleetConfig(1, tokens),
+        engine=EngineConfig(**engine),
+        cost=CostModel(1.0, 0.1, 10.0),
+        policies=("cache_aware",),
+    )
+
+
+def warmed(config: ReplayConfig, warmup: Path | None = None, fraction: float = 0.0) -> ReplayConfig:
+    """Return the configuration with a warm-up trace, or a share that warms up, or both."""
+    subset = SubsetConfig(warmup=warmup and str(warmup), warmup_fraction=fraction)
+    return replace(config, subset=subset)
+
+
+def of_each_model() -> list[tuple[str, str]]:
+    """Return every engine with one of the policies, each of them in turn."""
+    return [(model, POLICIES[i % len(POLICIES)]) for i, model in enumerate(MODELS)]
 
 
 def table(run: Path, name: str, policy: str) -> list[Row]:

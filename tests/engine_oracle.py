@@ -238,6 +238,8 @@ class Fleet:
             kept = model.kept(prompt)
             resident = size(kept[: cache.resident(kept)])
             all_that_can_be = ever // model.block_tokens * model.block_tokens
+            if model.partial_block == "keep" and prompt in self.ever:
+                all_that_can_be = ever
             has.append(ever if resident >= all_that_can_be else resident)
 
         queue_wait_ms = (start - self.now) / TICKS_PER_MS

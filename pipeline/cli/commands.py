@@ -129,7 +129,8 @@ def report(run_folder: Path, names: tuple[str, ...], form: str) -> None:
 def sql(run_folder: Path, query: str, form: str) -> None:
     """Run one SQL statement over the tables of RUN.
 
-    They are the views decisions, replicas, evictions and trace.
+    They are the views decisions, evictions, replicas, settings and trace; all_decisions and
+    all_evictions have the rows of the warm-up too.
 
     Example: replay sql runs/day1 "select max(ttft_ms) from decisions where tenant = 'agent'"
     """

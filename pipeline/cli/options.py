@@ -113,7 +113,9 @@ def replay_config(options: dict[str, Any]) -> ReplayConfig:
         engine=_engine(options),
         cost=_taken(CostModel, options),
         clock=_taken(ClockConfig, options),
-        subset=_taken(SubsetConfig, {**options, "warmup": str(warmup) if warmup else None}),
+        subset=_taken(
+            SubsetConfig, {**options, "warmup": str(warmup.resolve()) if warmup else None}
+        ),
         policies=options["policies"] or DEFAULTS.policies,
     )
 

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.describe.prefixes import by_wholes
 from pipeline.kernel import NONE, kernel
 from pipeline.trace import TraceColumns
 from pipeline.tree import TraceTree
@@ -15,12 +16,14 @@ _PERCENTILES = (0, 10, 50, 90, 99, 100)
 def last_uses(tree: TraceTree, shared_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the last earlier request with the whole prefix that each request shares, or -1.
 
-    `shared_tokens` is the length of that prefix in tokens, 0 for none.
+    `shared_tokens` is the length of that prefix in tokens, 0 for none. The earlier request has it
+    in its prompt, or in prompt + output where outputs are known.
     """
     # Backwards in time the last request before this one is the next to come.
-    backwards = tree._replace(last=tree.last[::-1].copy())
+    backwards = tree._replace(last=tree.last[::-1].copy(), whole=tree.whole[::-1].copy())
     used = np.full(len(shared_tokens), NEVER, np.int64)
-    _next_uses(backwards, upcoming_requests(backwards), shared_tokens[::-1].copy(), used)
+    upcoming = upcoming_requests(by_wholes(backwards))
+    _next_uses(backwards, upcoming, shared_tokens[::-1].copy(), used)
     return np.where(used == NEVER, NONE, len(used) - 1 - used)[::-1]
 
 
@@ -31,12 +34,13 @@ def reuse_distances(
 
     age_us        time since its last use
     age_requests  requests since then, the last user among them
-    age_tokens    their prompt tokens: a cache of so many that lets the least recently used
-                  tokens go, one by one, still holds it
+    age_tokens    their tokens, with those of outputs where these are known: a cache of so many
+                  that lets the least recently used tokens go, one by one, still holds it
     """
     request = np.flatnonzero(last_use != NONE)
     before = last_use[request]
-    tokens = np.cumsum(columns.prompt_tokens, dtype=np.int64) - columns.prompt_tokens
+    length = columns.whole_tokens if columns.has_outputs else columns.prompt_tokens
+    tokens = np.cumsum(length, dtype=np.int64) - length
     return {
         "age_us": columns.arrival_us[request] - columns.arrival_us[before],
         "age_requests": request - before,

@@ -35,6 +35,7 @@ def prompt_parts(plan: Plan, outcome: Outcome, row: int) -> list[Part]:
     decision, fleet = outcome.decision, outcome.fleet
     matched, ever = int(decision["matched_tokens"]), int(decision["ever_tokens"])
     blocks = ever // fleet.rules.block_tokens * fleet.rules.block_tokens
+    blocks = ever if decision["kept_once"] else blocks
     held = held_tokens(fleet, row)
     known = np.where(held >= blocks, ever, held)
     here, best = int(known[outcome.chosen]), int(known.max())

@@ -28,7 +28,8 @@ EVICTION = np.dtype(
         ("last_used_seq", np.int64),
         ("asked_again_seq", np.int64),  # upcoming.NEVER for not at all
         ("asked_again_tokens", np.int64),
-    ]
+    ],
+    align=True,
 )
 
 
@@ -41,6 +42,8 @@ def insert(fleet, replica, path, seq, touch, need, evictions):
     evictions and the edge in which the path ends, NONE if nothing is kept of it.
     """
     match, missing, last = path
+    if fleet.rules.keep_partial:
+        fleet.kept[last] = True
     edge = NONE
     if match > 0:
         edge = edge_over(fleet, replica, match)

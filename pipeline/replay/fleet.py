@@ -31,17 +31,20 @@ REPLICA = np.dtype(
         ("last_waiting", np.int32),
         ("first_ahead", np.int32),  # line of flights that completed ahead of the clock
         ("last_ahead", np.int32),
-    ]
+    ],
+    align=True,
 )
 """One replica as a policy sees it; a policy reads the fields down to running_requests."""
 
 NODE = np.dtype([("end", np.int64), ("parent", np.int32)], align=True)
 """A node of a trace tree, see tree.TraceTree."""
 
-ENDS = np.dtype([(n, np.int32) for n in ("last", "key", "whole", "last_token", "whole_token")])
+_ENDS = ("last", "key", "whole", "last_token", "whole_token")
+ENDS = np.dtype([(n, np.int32) for n in _ENDS], align=True)
 """Nodes at which a request ends: three of the trace tree, two of the tree by tokens."""
 
-REQUEST = np.dtype([("seq", np.int64), ("prompt_tokens", np.int64), ("first_token_id", np.uint64)])
+_REQUEST = [("seq", np.int64), ("prompt_tokens", np.int64), ("first_token_id", np.uint64)]
+REQUEST = np.dtype(_REQUEST, align=True)
 """The request at hand as a policy sees it."""
 
 EDGE = np.dtype(
@@ -58,18 +61,21 @@ EDGE = np.dtype(
         ("key", np.int64),  # recency when it was queued for eviction
         ("child", np.int32),
         ("sibling", np.int32),  # also chains free edges
-    ]
+    ],
+    align=True,
 )
 """One edge of one replica's radix tree: a run of trace nodes."""
 
 SLOT = np.dtype([("key", np.int64), ("edge", np.int32)], align=True)
 """head node * N + replica, NONE for a free slot, and the edge with that head."""
 
-POOL = np.dtype([("used", np.int64), ("first_free", np.int64), ("free", np.int64)])
+POOL = np.dtype([("used", np.int64), ("first_free", np.int64), ("free", np.int64)], align=True)
 """How many records of a pool were used so far, and which of these are free."""
 
-CLOCK = np.dtype([(n, np.int64) for n in ("touch", "look_up_touch", "latest_seq")])
-"""Numbers of the last touch and of the look-up's, and the latest request that came."""
+_CLOCK = ("touch", "look_up_touch", "latest_seq", "next_event")
+CLOCK = np.dtype([(n, np.int64) for n in _CLOCK], align=True)
+"""Numbers of the last touch and of the look-up's, the latest request that came, and a time in ticks
+before which nothing happens to requests in flight."""
 
 FLIGHT = np.dtype(
     [
@@ -82,7 +88,8 @@ FLIGHT = np.dtype(
         ("sibling", np.int32),  # also chains free ones
         ("behind", np.int32),  # next in the queue of its replica
         ("after", np.int32),  # next of those that completed ahead of the clock
-    ]
+    ],
+    align=True,
 )
 """One request in flight."""
 
@@ -92,6 +99,7 @@ class CacheRules(NamedTuple):
 
     block_tokens: int
     capacity_blocks: int
+    keep_partial: bool  # a prompt's last block is kept where it is not full, too
     whole_leaves: bool  # evict whole leaves, else as many blocks as it takes
     probes_touch: bool  # a look-up touches what it finds on every replica
     match_touches: bool  # it touches what it finds on the chosen one
@@ -108,6 +116,7 @@ class Fleet(NamedTuple):
     resident    uint64[nodes, W]  bit r: the node, or its first blocks, is on replica r
     cut         uint64[nodes, W]  bit r: only its first blocks are; one row if leaves stay whole
     ever        bool[token nodes] the node was computed on some replica once
+    kept        bool[nodes]       what ends here was kept once; one item without partial blocks
     touched     int64[nodes]      last look-up that touched the node wherever it was resident; one
                                   item if look-ups don't
     replicas    REPLICA[N]
@@ -129,6 +138,7 @@ class Fleet(NamedTuple):
     resident: NDArray[np.uint64]
     cut: NDArray[np.uint64]
     ever: NDArray[np.bool_]
+    kept: NDArray[np.bool_]
     touched: NDArray[np.int64]
     replicas: NDArray
     words: NDArray[np.uint64]
@@ -195,6 +205,7 @@ def new_fleet(paths: TracePaths, replicas: int, rules: CacheRules) -> Fleet:
         resident=np.zeros((nodes, words), np.uint64),
         cut=np.zeros((1 if rules.whole_leaves else nodes, words), np.uint64),
         ever=np.zeros(len(paths.token_nodes), np.bool_),
+        kept=np.zeros(nodes if rules.keep_partial else 1, np.bool_),
         touched=np.full(nodes if rules.probes_touch else 1, NONE, np.int64),
         replicas=state,
         words=np.zeros((2, words), np.uint64),
@@ -202,6 +213,6 @@ def new_fleet(paths: TracePaths, replicas: int, rules: CacheRules) -> Fleet:
         slots=slots,
         flights=np.zeros(16, FLIGHT),
         pools=np.array([(0, NONE, 0)] * 2, POOL),
-        clock=np.array([(0, 0, NONE)], CLOCK),
+        clock=np.array([(0, 0, NONE, 0)], CLOCK),
         memory=np.zeros(8, np.int64),
     )

@@ -19,8 +19,11 @@ from pipeline.replay.room import blocks_of, has_room, pin, unpin
 
 @kernel(inner=True)
 def pass_time(fleet, clock):
-    """Let prefills begin, and requests that completed ahead of the clock go, up to `clock`."""
-    flights = fleet.flights
+    """Let prefills begin, and requests that completed ahead of the clock go, up to `clock`.
+
+    Notes when the next of these, or the next completion, will be.
+    """
+    flights, soonest = fleet.flights, np.int64(2**63 - 1)
     for r in range(len(fleet.replicas)):
         state = fleet.replicas[r]
         while state.first_waiting != NONE and flights[state.first_waiting].start_ticks <= clock:
@@ -32,6 +35,13 @@ def pass_time(fleet, clock):
             state.first_ahead = flights[gone].after
             state.running_requests -= 1
             give_back(fleet.pools[FLIGHTS], flights, gone)
+        if state.first_waiting != NONE:
+            soonest = min(soonest, flights[state.first_waiting].start_ticks)
+        if state.first_ahead != NONE:
+            soonest = min(soonest, flights[state.first_ahead].key)
+        if state.flying != NONE:
+            soonest = min(soonest, flights[state.flying].key)
+    fleet.clock[0].next_event = soonest
 
 
 @kernel(inner=True)
@@ -59,6 +69,7 @@ def take_off(fleet, replica, seq, edge, held, times):
     flight.seq, flight.edge, flight.held_blocks = seq, edge, held
     flight.behind, flight.after = NONE, NONE
     pin(fleet, replica, edge)
+    fleet.clock[0].next_event = min(fleet.clock[0].next_event, flight.start_ticks)
     state.held_blocks += held
     state.queued_requests += 1
     if state.first_waiting == NONE:

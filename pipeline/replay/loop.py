@@ -47,7 +47,9 @@ DECISION = np.dtype(
         ("resident_tokens", np.int64),
         ("queued_requests", np.int32),
         ("running_requests", np.int32),
-    ]
+        ("kept_once", np.bool_),  # all of it was kept once, a partial last block included
+    ],
+    align=True,
 )
 
 
@@ -95,6 +97,7 @@ def _observe(fleet, request, clock, settings, decision):
             best = max(best, matched)
     decision.best_matched_tokens = best
     decision.resident_tokens_best = best
+    decision.kept_once = fleet.rules.keep_partial and fleet.kept[fleet.ends[request.seq].last]
     if beyond != 0:
         decision.resident_tokens_best = fleet.nodes[fleet.ends[request.seq].last].end
 
@@ -148,10 +151,10 @@ def _fits(fleet, replica, request):
 @kernel(inner=True)
 def _due(fleet, clock, settings):
     """Let time pass up to `clock`; return the replica of the first completion that is due."""
-    if not settings.in_flight:
+    if not settings.in_flight or clock < fleet.clock[0].next_event:
         return NONE
     pass_time(fleet, clock)
-    return next_due(fleet, clock)
+    return NONE if clock < fleet.clock[0].next_event else next_due(fleet, clock)
 
 
 @kernel(inner=True)
@@ -191,7 +194,9 @@ def _loop_types():
     none = np.zeros(0, np.int64)
     tree = build_tree(none.astype(np.uint32), none, none.astype(np.uint32))
     paths = paths_of(tree, tree, upcoming_requests(tree))
-    rules = CacheRules(1, 1, whole_leaves=True, probes_touch=True, match_touches=True)
+    rules = CacheRules(
+        1, 1, keep_partial=True, whole_leaves=True, probes_touch=True, match_touches=True
+    )
     examples = (
         new_fleet(paths, 1, rules),
         Batch(none, none, none.astype(np.uint64), none, none),

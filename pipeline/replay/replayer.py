@@ -57,6 +57,7 @@ class Replayer:
         rules = CacheRules(
             engine.block_tokens,
             config.fleet.capacity_tokens // engine.block_tokens,
+            keep_partial=engine.partial_block == "keep",
             whole_leaves=engine.cache_unit == "leaf",
             probes_touch=probes and engine.refresh == "probe",
             match_touches=engine.refresh == "match" or (not probes and engine.refresh == "probe"),

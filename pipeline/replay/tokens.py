@@ -39,10 +39,10 @@ def token_split(
 
     matched + computed = prompt and cold + evicted missed + elsewhere + recomputed = computed, for
     requests that were served. What was computed once beyond whole blocks counts as resident
-    where the blocks before it are.
+    where the blocks before it are, unless it was kept as a partial block.
     """
     matched, ever = rows["matched_tokens"], rows["ever_tokens"]
-    blocks = ever // block_tokens * block_tokens
+    blocks = np.where(rows["kept_once"], ever, ever // block_tokens * block_tokens)
     here, best = rows["resident_tokens_here"], rows["resident_tokens_best"]
     here, best = (np.where(held >= blocks, ever, held) for held in (here, best))
     return {

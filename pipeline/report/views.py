@@ -126,16 +126,10 @@ def _settings_view(config: dict[str, Any]) -> str:
         value: Any = config
         for key in path.split("."):
             value = value[key]
-        columns.append(f"cast({_literal(value)} as {kind}) as {name}")
+        # bytes of a path that are no text become question marks
+        text = quoted(value).encode(errors="replace").decode()
+        columns.append(f"cast({text} as {kind}) as {name}")
     return f"create view settings as select {', '.join(columns)};"
-
-
-def _literal(value: object) -> str:
-    """Return a setting as SQL text; bytes of a path that are no text become question marks."""
-    if value is None:
-        return "null"
-    text = str(value).encode(errors="replace").decode()
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _trace_view(trace: Path) -> list[str]:

@@ -93,9 +93,10 @@ class TraceFile:
     def batches(self, columns: list[str], rows: int) -> Iterator[pa.Table]:
         """Yield all rows in order, `rows` at a time, as the columns that the file has of these.
 
-        Types are those of the contract; a null where it has none is a TraceError.
+        Types are those of the contract, and a null where it has none is a TraceError; a column
+        that it does not know is as it is.
         """
-        names = [n for n in columns if n in self.names]
+        names = [n for n in columns if n in self.file.schema_arrow.names]
         done = 0
         read = self.file.iter_batches(batch_size=rows, columns=names)
         while True:
@@ -143,7 +144,9 @@ class TraceFile:
         return columns
 
     def _column(self, batch: pa.RecordBatch, name: str, first_row: int) -> pa.Array:
-        contract, array = _COLUMNS[name], batch.column(name)
+        contract, array = _COLUMNS.get(name), batch.column(name)
+        if contract is None:
+            return array
         if array.null_count and not contract.nullable:
             row = first_row + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
             raise TraceError(f"{self.path}: row {row}: {name} is null")

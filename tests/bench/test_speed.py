@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.config import ClockConfig, FleetConfig, ReplayConfig
+from pipeline.config import ENGINES, ClockConfig, FleetConfig, ReplayConfig
 from pipeline.links import LinkFinder
 from pipeline.replay import Replayer, trace_paths
+from pipeline.replay.fleet import TracePaths
 from pipeline.replay.loop import Batch
 from pipeline.router import CacheAwareRouter
 from pipeline.tables import trace_schema
@@ -89,6 +91,39 @@ def test_replay_of_the_conversation_trace(
     batch = in_order(prompts, columns.first_token_id.copy(), clock)
     replay = best_seconds(lambda: Replayer(paths, config, policy).replay(batch))
     print(f"\n{policy}, {replicas} replicas: {len(prompts) / replay / 1e6:.2f} M requests/s")
+
+
+def test_engines_side_by_side(conversation: TraceFile) -> None:
+    columns = conversation.columns()
+    arrival_us = columns.arrival_us - columns.arrival_us[0]
+    [outputs] = conversation.batches(["output_tokens"], conversation.rows)
+    decode = (
+        outputs["output_tokens"].to_numpy().astype(np.int64) * 200_000
+    )  # 20 ms a token, in 0.0001 ms
+    prompts = columns.prompt_tokens.astype(np.int64)
+    seq, first_ids = np.arange(len(prompts)), columns.first_token_id.copy()
+    batch = Batch(seq, prompts, first_ids, arrival_us * 10, decode)
+    leaf = replace(ENGINES["sglang"], block_tokens=512)
+    block = replace(ENGINES["vllm"], block_tokens=512)
+    kinds = {
+        "leaves": leaf,
+        "blocks": block,
+        "leaves, pins": replace(leaf, in_flight="pins"),
+        "blocks, pins": replace(block, in_flight="pins"),
+    }
+    seconds = {}
+    for name, engine in kinds.items():
+        config = ReplayConfig(FleetConfig(4, 4000 * 512), engine)
+        paths = trace_paths(columns.links, engine=engine)
+
+        def replay(paths: TracePaths = paths, config: ReplayConfig = config) -> None:
+            replayer = Replayer(paths, config, "cache_aware")
+            replayer.replay(batch)
+            replayer.finish()
+
+        seconds[name] = best_seconds(replay, 30)
+        ratio = seconds[name] / seconds["leaves"]
+        print(f"\n{name}: {len(prompts) / seconds[name] / 1e6:.2f} M requests/s, {ratio:.2f} x")
 
 
 def test_replay_against_the_online_objects() -> None:

@@ -305,6 +305,17 @@ def test_requests_of_a_warm_up_trace_are_named_as_such(tmp_path: Path) -> None:
     )
 
 
+def test_a_warm_up_is_found_again_from_another_folder(tmp_path: Path) -> None:
+    write_trace(tmp_path / "w.parquet", [(1, 2, 3, 4)])
+    write_trace(tmp_path / "day.parquet", [(1, 2, 3)])
+    options = (*SMALL, "--warmup", "w.parquet", "--policy", "cache_aware")
+    replay_ok("day.parquet", *options, "-o", "run", cwd=tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    told = replay_ok("explain", tmp_path / "run", "r0", "--format", "json", cwd=other)
+    assert _parts(json.loads(told)) == [("matched", 0, 3)]
+
+
 def test_a_request_that_was_left_out_is_refused_and_the_others_keep_their_seq(
     tmp_path: Path,
 ) -> None:

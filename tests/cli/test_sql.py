@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from command import COMMAND, replay, replay_here, replay_ok
+from samples import write_trace
 
 from pipeline.report import find_report, list_reports, open_run, render, select
 
@@ -86,16 +87,40 @@ def test_sql_is_printed_as_csv_json_or_parquet(small_run: Path, tmp_path: Path) 
     assert pq.read_table(tmp_path / "a.parquet").to_pylist() == rows
 
 
-def test_the_four_views_are_there(small_run: Path) -> None:
+def test_the_views_are_there(small_run: Path) -> None:
     query = """
         select
             (select count(*) from decisions) as decisions,
             (select count(*) from replicas) as replicas,
+            (select count(*) from settings) as settings,
             (select count(*) from trace) as trace,
-            (select count(*) > 0 from evictions) as evictions
+            (select count(*) > 0 from evictions) as evictions,
+            (select count(*) from all_decisions) as all_decisions,
+            (select count(*) = (select count(*) from evictions) from all_evictions) as no_warmup
     """
-    text = replay_ok("sql", small_run, query, "--format", "csv")
-    assert text == "decisions,replicas,trace,evictions\n18,6,6,True\n"
+    header, row = replay_ok("sql", small_run, query, "--format", "csv").splitlines()
+    assert header == "decisions,replicas,settings,trace,evictions,all_decisions,no_warmup"
+    assert row == "18,6,1,6,true,18,true"
+
+
+def test_the_views_leave_out_the_warm_up_and_all_decisions_has_it(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "a.parquet", [(1, 2)] * 4)
+    run = tmp_path / "run"
+    options = ("--warmup-fraction", "0.5", "--policy", "round_robin")
+    replay_ok(trace, "-o", run, *options)
+    query = "select (select count(*) from decisions) as n, count(*) as n_all from all_decisions"
+    assert replay_ok("sql", run, query, "--format", "csv") == "n,n_all\n2,4\n"
+    settings = "select engine, warmup_fraction, warmup_trace, cache_output from settings"
+    text = replay_ok("sql", run, settings, "--format", "csv")
+    assert text.splitlines()[1] == "reference,0.5,,false"
+
+
+def test_the_help_names_every_view(small_run: Path) -> None:
+    with open_run(small_run) as connection:
+        views = [name for (name,) in connection.sql("show tables").fetchall()]
+    words = set(re.findall(r"\w+", replay_ok("sql", "--help")))
+    assert len(views) == 7
+    assert words.issuperset(views)
 
 
 @pytest.mark.parametrize(

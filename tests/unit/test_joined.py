@@ -13,13 +13,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import Row, column, common_prefix, names_in, requests, rows_of, write_tokens
+from samples import (
+    Row,
+    column,
+    common_prefix,
+    names_in,
+    requests,
+    rows_of,
+    write_log,
+    write_tokens,
+)
 
-from pipeline import joined
+from pipeline import joined, prepare
 from pipeline.errors import TraceError
 from pipeline.files import whole_file
 from pipeline.joined import joined_trace
 from pipeline.prepare import drop_tokens
+from pipeline.tokenize import TokenizeSettings, tokenize_logs
 from pipeline.trace import Lists, TraceColumns, TraceFile, TraceMetadata, TraceWriter
 
 DAY_US = 86_400_000_000
@@ -106,7 +116,7 @@ def random_day(seed: int, rows: int) -> tuple[list[list[int]], list[str | None]]
 def test_links_are_the_longest_prefixes_over_both_traces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(joined, "_BATCH_IDS", 40)  # several batches of each
+    monkeypatch.setattr(prepare, "_BATCH_IDS", 40)  # several batches of each
     one, names_of_one = random_day(seed, 40)
     other, names_of_other = random_day(seed + 100, 60)
     paths = [
@@ -300,6 +310,7 @@ BLOCKS = replace(METADATA, block_tokens=16, partial_block="floor")
     [
         replace(BLOCKS, sources=("other.jsonl",)),
         replace(BLOCKS, counts={"lines": 9, "requests": 9}),
+        replace(BLOCKS, block_ids="global"),
         BLOCKS,
     ],
 )
@@ -316,6 +327,39 @@ def test_blocks_of_which_nothing_says_that_they_are_the_same_are_not_compared(
         " ids of the two are equal blocks: they would have to be parts of one trace, or both be"
         " tokenized with --block-ids global"
     )
+
+
+def test_blocks_that_are_the_same_in_all_files_are_compared(tmp_path: Path) -> None:
+    known = replace(BLOCKS, block_ids="global")
+    paths = (
+        write(tmp_path / "a", [(1, 2), (7,)], None, replace(known, sources=("a.jsonl",))),
+        write(tmp_path / "b", [(1, 2, 3), (1, 4), (9, 1)], None, known),
+    )
+    _, columns = join(*paths)
+    assert columns.prefix_tokens.tolist() == [0, 0, 32, 16, 0]
+    assert columns.prefix_seq[2:].tolist()[::2] == [0, -1]
+
+
+def test_blocks_that_are_each_files_own_are_not_compared(tmp_path: Path) -> None:
+    own = replace(BLOCKS, block_ids="file")
+    paths = [write(tmp_path / name, [(1, 2)] * 3, None, own) for name in "ab"]
+    assert "nothing says that equal block ids of the two are equal blocks" in refusal(*paths)
+
+
+def test_block_logs_are_compared_if_tokenize_was_told_that_their_ids_are_global(
+    tmp_path: Path,
+) -> None:
+    days = {"a": [(1024, [1, 2])], "b": [(1024, [1, 2]), (1000, [1, 3])]}
+    paths = []
+    for name, lines in days.items():
+        log = write_log(
+            tmp_path / f"{name}.jsonl",
+            [{"timestamp": 0, "input_length": n, "hash_ids": ids} for n, ids in lines],
+        )
+        paths.append(tmp_path / f"{name}.parquet")
+        tokenize_logs([log], paths[-1], TokenizeSettings(block_ids="global"))
+    _, columns = join(*paths)
+    assert columns.prefix_tokens.tolist() == [0, 1024, 512]
 
 
 def test_parts_of_one_block_trace_are_joined(tmp_path: Path) -> None:

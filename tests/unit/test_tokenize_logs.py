@@ -178,6 +178,34 @@ def test_blocks_share_whole_blocks_but_no_more_than_either_prompt_has(log: Path)
     assert (metadata.block_tokens, metadata.partial_block) == (512, "ceil")
 
 
+MOONCAKE = {"timestamp": 0, "input_length": 512, "hash_ids": [1]}
+CODING_AGENT = {
+    "id": "s",
+    "block_size": 64,
+    "hash_id_scope": "global",
+    "requests": [{"t": 0, "in": 64, "out": 1, "hash_ids": [1]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "told"),
+    [
+        (MOONCAKE, None, "file"),
+        (MOONCAKE, "file", "file"),
+        (MOONCAKE, "global", "global"),
+        (CODING_AGENT, None, None),  # global to the sessions of one publication
+        (CODING_AGENT, "file", "file"),
+        (CODING_AGENT, "global", "global"),
+        ({"prompt": [1]}, "global", None),
+    ],
+)
+def test_a_trace_says_whether_other_traces_have_the_same_block_ids(
+    log: Path, line: dict[str, Any], said: str | None, told: str | None
+) -> None:
+    _tokenize(log, [line], block_ids=said, session_starts="together")
+    assert TraceFile.open(log.with_suffix(".parquet")).metadata.block_ids == told
+
+
 def test_the_same_logs_give_the_same_bytes(tmp_path: Path) -> None:
     lines = [_line(f"{i}", EPOCH_US / 1e6 + i % 7, f"Tell me of {i % 5}") for i in range(300)]
     log = write_log(tmp_path / "a.jsonl", lines)

@@ -1,5 +1,6 @@
 """Writing a trace and reading it back: row groups by token budget, types, batches, metadata."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -172,11 +173,20 @@ def test_rows_for_a_number_of_ids_follow_the_mean_length(tmp_path: Path) -> None
 
 
 def test_metadata_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    metadata = TraceMetadata("v", "ab" * 32, None, None, ("ä.jsonl", "b.jsonl"), "times in s")
-    path = tmp_path / "a.parquet"
-    with TraceWriter(path, metadata) as trace:
-        trace.write(requests([[1]], [0]))
-    assert TraceFile.open(path).metadata == metadata
+    tokens = TraceMetadata("v", "ab" * 32, None, None, ("ä.jsonl", "b.jsonl"), "times in s")
+    blocks = TraceMetadata(block_tokens=16, partial_block="floor", block_ids="global")
+    for metadata in (tokens, blocks):
+        path = tmp_path / "a.parquet"
+        with TraceWriter(path, metadata) as trace:
+            lengths = None if metadata is tokens else np.array([16], np.uint32)
+            trace.write(requests([[1]], [0])._replace(prompt_tokens=lengths))
+        assert TraceFile.open(path).metadata == metadata
+
+
+def test_metadata_that_is_older_than_a_field_is_read_as_not_knowing_it(tmp_path: Path) -> None:
+    [(key, text)] = TraceMetadata(block_tokens=16).as_parquet().items()
+    assert "block_ids" not in json.loads(text)
+    assert TraceMetadata.of_parquet({key: text}, tmp_path).block_ids is None
 
 
 def test_a_trace_knows_whether_it_has_tokens_and_links(tmp_path: Path) -> None:
