@@ -75,7 +75,7 @@ def test_work_is_rounded_as_python_rounds_the_sum_of_lookup_and_prefill(
     prompt: int, share: float, prefill: float, lookup: float
 ) -> None:
     matched = int(prompt * share)
-    cost = Settings(1, lookup, prefill, probes_touch=True, match_touches=True)
+    cost = Settings(lookup, prefill, in_flight=False, waits=False, cache_output=False)
     told = exec_ticks(prompt, matched, cost)
     assert told / 1e4 == round(matched * lookup + (prompt - matched) * prefill, 4)
 
@@ -89,7 +89,7 @@ def test_ttft_is_rounded_as_python_rounds_queue_and_work(queue: int, work: int) 
 
 
 def test_short_prompts_have_pythons_ttft_at_every_match() -> None:
-    cost = Settings(1, 0.0015, 0.025, probes_touch=True, match_touches=True)
+    cost = Settings(0.0015, 0.025, in_flight=False, waits=False, cache_output=False)
     pairs = [(prompt, matched) for prompt in range(1, 41) for matched in range(prompt + 1)]
     assert len(pairs) == 860
     for prompt, matched in pairs:
