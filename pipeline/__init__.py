@@ -26,6 +26,7 @@ The map, in reading order; a file imports only what stands above it (checked by 
     encode      prompts -> token ids, on all cores
     tokenize    request logs -> trace
     replay      the fleet on branch points: cache, cost, policies, the one loop
+    times       when requests come and complete
     plan        a trace and a configuration, ready to be replayed
     windows     what each replica did in each window of time
     totals      a policy's sums over a run

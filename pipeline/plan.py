@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.config import TICKS_PER_MS, EngineConfig, ReplayConfig
+from pipeline.config import EngineConfig, ReplayConfig
 from pipeline.errors import UsageError
 from pipeline.joined import joined_trace
 from pipeline.prepare import ready_trace
@@ -20,11 +20,9 @@ from pipeline.replay import trace_paths
 from pipeline.replay.fleet import TracePaths
 from pipeline.replay.loop import Batch
 from pipeline.subset import chosen_requests
+from pipeline.times import chosen_clock, clock_ticks, count_outputs, decode_ticks, no_clock
 from pipeline.trace.checks import TraceColumns
 from pipeline.trace.reader import TraceFile, carried_names
-
-_TICKS_PER_US = 10
-_MOST_TICKS = 2**62
 
 
 class Step(NamedTuple):
@@ -38,7 +36,8 @@ class Step(NamedTuple):
 class Plan:
     """All that a replay needs. Rows of the warm-up trace come first, where there is one.
 
-    trace          the linked trace
+    trace          the linked trace, with the warm-up trace before it
+    own            the trace without that, which has the columns of the contract
     columns        its columns that decide a replay
     config         the configuration, its engine resolved for this trace
     clock          the clock that is used
@@ -52,6 +51,7 @@ class Plan:
     """
 
     trace: TraceFile
+    own: TraceFile
     columns: TraceColumns
     config: ReplayConfig
     clock: str
@@ -79,7 +79,7 @@ class Plan:
                     prompt_tokens=columns.prompt_tokens[here][chosen].astype(np.int64),
                     first_token_id=columns.first_token_id[here][chosen],
                     clock_ticks=self.clock_ticks[here][chosen],
-                    decode_ticks=_decode_ticks(carried, decode_ms),
+                    decode_ticks=decode_ticks(carried, decode_ms),
                 )
                 yield Step(batch, carried)
 
@@ -95,24 +95,25 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
     engine = _resolved(config, TraceFile.open(trace_path))
     with ExitStack() as stack:
         first = 0
-        if config.subset.warmup is None:
-            trace = stack.enter_context(ready_trace(trace_path))
-        else:
+        trace = own = stack.enter_context(ready_trace(trace_path))
+        if config.subset.warmup is not None:
             joined = joined_trace(Path(config.subset.warmup), trace_path)
             trace, first = stack.enter_context(joined)
         columns = trace.columns()
         if engine.cache_output and not columns.has_outputs:
             raise _no_outputs(Path(str(config.subset.warmup)))
         chosen = chosen_requests(trace, config.subset, first)
-        clock = _clock(config, columns.arrival_us[first:][chosen[first:]])
+        clock = chosen_clock(config, columns.arrival_us[first:][chosen[first:]])
         if first and not chosen[:first].any():
             raise UsageError(
                 f"{config.subset.warmup}: where and sample leave none of its {first:,} requests to"
                 " warm up with: they hold for both traces"
             )
+        outputs = count_outputs(trace, chosen, engine)
         linked = time.perf_counter()
         yield Plan(
             trace=trace,
+            own=own,
             columns=columns,
             config=replace(config, engine=engine),
             clock=clock,
@@ -120,8 +121,8 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
             first=first,
             counted=_first_counted(chosen, first, config.subset.warmup_fraction),
             paths=trace_paths(columns.links, columns.wholes, engine, chosen),
-            clock_ticks=_clock_ticks(config, clock, columns, chosen),
-            without_output_tokens=_without_output_tokens(trace, chosen, engine),
+            clock_ticks=clock_ticks(config, clock, columns, chosen, outputs.tokens),
+            without_output_tokens=outputs.unknown,
             link_s=linked - began,
             tree_s=time.perf_counter() - linked,
         )
@@ -135,14 +136,7 @@ def _check_settings(config: ReplayConfig) -> None:
         and engine.when_full == "wait"
         and config.clock.clock == "arrivals"
     ):
-        raise _no_clock()
-
-
-def _no_clock() -> UsageError:
-    return UsageError(
-        "when-full wait needs a clock: with the clock arrivals no request completes between two"
-        " others; give --clock timestamps for a trace with times, or --when-full reject"
-    )
+        raise no_clock()
 
 
 def _resolved(config: ReplayConfig, trace: TraceFile) -> EngineConfig:
@@ -176,63 +170,3 @@ def _first_counted(chosen: NDArray[np.bool_], first: int, fraction: float) -> in
     """Return the row of the first request that counts, after that share of the trace's own."""
     own = np.flatnonzero(chosen[first:])
     return first + int(own[int(Fraction(str(fraction)) * len(own))])
-
-
-def _clock(config: ReplayConfig, arrival_us: NDArray[np.int64]) -> str:
-    """Return the clock of a run: as asked, else timestamps where the arrivals differ."""
-    differ = arrival_us[0] < arrival_us[-1]
-    clock = config.clock.clock or ("timestamps" if differ else "arrivals")
-    engine = config.engine
-    if clock == "arrivals" and engine.in_flight == "pins" and engine.when_full == "wait":
-        raise _no_clock()
-    return clock
-
-
-def _clock_ticks(
-    config: ReplayConfig, clock: str, columns: TraceColumns, chosen: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """Return how far queues have drained when each request comes, in ticks since the start.
-
-    An empty prompt is rejected before anything happens, so it drains no queue by arriving.
-    Raises UsageError if times of this run could pass what 64 bits hold.
-    """
-    span_us = int(columns.arrival_us[-1]) - int(columns.arrival_us[0])
-    longest = max(span_us * _TICKS_PER_US, len(columns.arrival_us) * config.clock.decay_ticks)
-    dearest = max(config.cost.prefill_ms_per_token, config.cost.lookup_ms_per_token)
-    work = int(columns.prompt_tokens.sum(dtype=np.uint64)) * int(dearest * TICKS_PER_MS + 1)
-    output = 2**32 * int(config.cost.decode_ms_per_token * TICKS_PER_MS + 1)
-    if longest + work + output >= _MOST_TICKS:
-        raise UsageError(
-            "the trace's time span, or costs and decay times its requests, pass what 64 bits of"
-            " 0.0001 ms hold: give smaller ones"
-        )
-    if clock == "timestamps":
-        elapsed_us: NDArray[np.int64] = columns.arrival_us - columns.arrival_us[0]
-        return elapsed_us * _TICKS_PER_US
-    routed = np.cumsum((columns.prompt_tokens > 0) & chosen, dtype=np.int64)
-    return routed * config.clock.decay_ticks
-
-
-def _without_output_tokens(
-    trace: TraceFile, chosen: NDArray[np.bool_], engine: EngineConfig
-) -> int:
-    """Count the requests that are in flight for no longer than their first token."""
-    if engine.in_flight == "none":
-        return 0
-    known, first = np.zeros(trace.rows, np.bool_), 0
-    for table in trace.batches(["seq", "output_tokens"], 1 << 20):
-        if "output_tokens" in table.column_names:
-            known[first : first + len(table)] = table["output_tokens"].is_valid().to_numpy()
-        first += len(table)
-    return int((chosen & ~known).sum())
-
-
-def _decode_ticks(carried: pa.Table, decode_ms_per_token: float) -> NDArray[np.int64]:
-    """Return how long each output takes, rounded to ticks; one that is not known takes none."""
-    if "output_tokens" not in carried.column_names:
-        return np.zeros(len(carried), np.int64)
-    outputs = carried["output_tokens"].fill_null(0).to_numpy()
-    ticks: NDArray[np.int64] = np.rint(outputs * decode_ms_per_token * TICKS_PER_MS).astype(
-        np.int64
-    )
-    return ticks

@@ -45,7 +45,7 @@ def replay_trace(
         totals, busy = _replay(plan, folder, batch_requests)
         timings |= {**busy, "total_s": time.perf_counter() - began}
         run = {
-            **_about(plan, _lasting(plan, trace_path), config),
+            **_about(plan, _lasting(plan.own.path, trace_path), config),
             "totals": {t.policy: t.as_dict() for t in totals},
             "timings": {name: round(seconds, 6) for name, seconds in timings.items()},
         }
@@ -67,8 +67,8 @@ def _about(plan: Plan, path: Path, config: ReplayConfig) -> dict[str, Any]:
         "trace": {
             "path": str(path.resolve()),
             "fingerprint": fingerprint(plan.columns),
-            "requests": plan.trace.rows - plan.first,
-            **asdict(plan.trace.metadata),
+            "requests": plan.own.rows,
+            **asdict(plan.own.metadata),
         },
         "replayed": {
             "requests": int((replayed >= plan.first).sum()),
@@ -84,11 +84,9 @@ def _about(plan: Plan, path: Path, config: ReplayConfig) -> dict[str, Any]:
     }
 
 
-def _lasting(plan: Plan, asked: Path) -> Path:
+def _lasting(read: Path, asked: Path) -> Path:
     """Return the file that was read, unless its links were kept for this run alone."""
-    read = plan.trace.path
-    joined = plan.config.subset.warmup is not None
-    return asked if joined or read.parent != asked.parent else read
+    return read if read.parent == asked.parent else asked
 
 
 def _check(target: Path, config: ReplayConfig, batch_requests: int) -> None:

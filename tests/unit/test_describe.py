@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import Prompts, names_in, write_tokens, write_trace
+from samples import Prompts, names_in, requests, write_tokens, write_trace
 
 from pipeline.describe import describe_sql, describe_trace, statements
 from pipeline.describe.prefixes import shared_prefixes
@@ -20,7 +21,7 @@ from pipeline.errors import TraceError, UsageError
 from pipeline.prepare import drop_tokens
 from pipeline.report import render
 from pipeline.tables import trace_schema
-from pipeline.trace import TraceFile
+from pipeline.trace import Lists, TraceFile, TraceMetadata, TraceWriter
 from pipeline.tree import build_tree
 
 Rows = list[dict[str, Any]]
@@ -163,6 +164,78 @@ def test_a_shorter_prefix_may_have_been_used_later(tmp_path: Path) -> None:
     }
     assert ages[1][:3] == (2, 1.5, 1)
     assert ages[2][:3] == (2, 1, 1)
+
+
+TALK: list[tuple[str, int, Sequence[int], Sequence[int]]] = [
+    ("a", 0, (1, 2), (3, 4)),
+    ("a", 2, (1, 2, 3, 4, 5), (6,)),
+    ("b", 3, (1, 2, 9), ()),
+    ("a", 7, (1, 2, 3, 4, 5, 6, 7), (8,)),
+    ("b", 8, (1, 2, 3, 4, 5, 6), (7,)),
+]
+"""Session, second, prompt, output: turns that go on with the answer before them."""
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sessions, seconds, prompts, outputs = zip(*TALK, strict=True)
+    batch = requests(prompts, [1_000_000 * s for s in seconds], session_id=sessions)
+    offsets = np.cumsum([0, *map(len, outputs)], dtype=np.int64)
+    ids = np.array([token for output in outputs for token in output], np.uint32)
+    path = tmp_path_factory.mktemp("talk") / "a.parquet"
+    with TraceWriter(path, TraceMetadata(), outputs=True) as writer:
+        writer.write(batch._replace(outputs=Lists(ids, offsets)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("block_tokens", "within", "across"), [(1, (3, 12), (2, 6)), (4, (2, 8), (1, 4))]
+)
+def test_what_a_prompt_finds_of_an_earlier_answer_is_a_hit_of_its_session(
+    talk: Path, block_tokens: int, within: tuple[int, int], across: tuple[int, int]
+) -> None:
+    # Of 4 + 2 + 6 + 6 tokens found, the second session has only (1, 2) of its own.
+    told = described(talk, block_tokens)["unlimited_cache"]
+    hits = select(told, "scope", "requests_with_hit", "hit_tokens")
+    assert hits[:2] == [("within_session", *within), ("across_sessions", *across)]
+    assert hits[2][2] == within[1] + across[1]
+
+
+def test_a_shared_prefix_may_come_from_an_answer(talk: Path) -> None:
+    rows = described(talk)["prefixes_by_tokens"]
+    columns = ("requests", "prefix_tokens", "edge_tokens", "saved_tokens", "first_request_id")
+    assert select(rows, *columns) == [
+        (5, 2, 2, 8, "r0"),
+        (4, 4, 2, 6, "r0"),  # all but r2: r0 answered with it
+        (3, 6, 2, 4, "r1"),
+    ]
+    assert select(rows, "sessions", "last_arrival") == [(2, "1970-01-01 00:00:08")] * 3
+
+
+def test_an_answer_is_a_use_of_the_prefix_and_takes_room(talk: Path) -> None:
+    # r1 finds r0's answer, r2 the start of r1, r3 the answer of r1, r4 the prompt of r3.
+    assert points(described(talk)["reuse_distance"]) == {
+        "age_ms": (4, 2250, 1000, 1000, 1500, 4100, 4910, 5000),  # 2, 1, 5 and 1 s
+        "age_requests": (4, 1.25, 1, 1, 1, 1.7, 1.97, 2),
+        "age_tokens": (4, 6.75, 4, 4.6, 7, 8.7, 8.97, 9),  # 4, 6, 6 + 3 and 8
+    }
+
+
+def test_answers_that_nobody_goes_on_with_are_no_shared_prefix(tmp_path: Path) -> None:
+    prompts, answers = [(1, 2)] * 3, [(7, 7)] * 3
+    offsets = np.array([0, 2, 4, 6])
+    with TraceWriter(tmp_path / "a.parquet", TraceMetadata(), outputs=True) as writer:
+        ids = np.array(answers, np.uint32).reshape(-1)
+        writer.write(requests(prompts, [0] * 3)._replace(outputs=Lists(ids, offsets)))
+    rows = described(tmp_path / "a.parquet")["prefixes_by_requests"]
+    assert select(rows, "requests", "prefix_tokens", "saved_tokens") == [(3, 2, 4)]
+
+
+def test_a_trace_with_outputs_is_described_alike_without_tokens(talk: Path, tmp_path: Path) -> None:
+    drop_tokens(TraceFile.open(talk), tmp_path / "b.parquet")
+    told, without = described(talk), described(tmp_path / "b.parquet")
+    assert without.pop("overview")[0] | {"trace": str(talk)} == told.pop("overview")[0]
+    assert without == told
 
 
 def test_names_are_cut_at_ten_by_prompt_tokens_then_requests_then_name(tmp_path: Path) -> None:

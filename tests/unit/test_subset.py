@@ -210,8 +210,7 @@ def test_a_predicate_and_a_sample_must_both_hold(tmp_path: Path) -> None:
 
 def test_an_empty_subset_says_what_there_was_and_what_was_asked(trace: TraceFile) -> None:
     assert refusal(trace, "tenant = 'z'") == (
-        f"{trace.path}: of its 6 requests none is left to replay: where is \"tenant = 'z'\":"
-        " choose more"
+        "of the trace's 6 requests none is left to replay: where is \"tenant = 'z'\": choose more"
     )
     with pytest.raises(UsageError, match=r"6 requests none .*: sample is 1e-09: choose more"):
         rows(trace, sample=1e-9)
@@ -222,5 +221,7 @@ def test_an_empty_subset_says_what_there_was_and_what_was_asked(trace: TraceFile
 def test_requests_of_a_warm_up_are_chosen_but_are_not_what_is_left(trace: TraceFile) -> None:
     subset = SubsetConfig("tenant = 'b'")
     assert chosen_requests(trace, subset, warmup_rows=5).nonzero()[0].tolist() == [1, 5]
-    with pytest.raises(UsageError, match="of its 2 requests none is left"):
+    with pytest.raises(UsageError, match="of the trace's 2 requests none is left"):
+        chosen_requests(trace, SubsetConfig("tenant = 'b'", sample=1e-9), warmup_rows=4)
+    with pytest.raises(UsageError, match="with a warm-up, row numbers are not those of the trace"):
         chosen_requests(trace, SubsetConfig("seq < 4"), warmup_rows=4)

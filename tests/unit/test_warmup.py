@@ -191,6 +191,19 @@ def test_a_warm_up_of_which_nothing_is_chosen_is_refused(tmp_path: Path, run: Pa
     assert "run" not in names_in(tmp_path)
 
 
+@pytest.mark.parametrize("where", ["seq > 0", "tenant = 'a' or PREFIX_SEQ is null"])
+def test_row_numbers_are_no_choice_in_a_run_with_a_warm_up(
+    tmp_path: Path, small_trace: Path, run: Path, where: str
+) -> None:
+    warmup = write_trace(tmp_path / "w.parquet", SMALL)
+    subset = SubsetConfig(where, warmup=str(warmup))
+    with pytest.raises(UsageError) as caught:
+        replay_trace(small_trace, run, replace(one_replica(9), subset=subset))
+    assert str(caught.value) == (
+        f"where is {where!r}: with a warm-up, row numbers are not those of the trace"
+    )
+
+
 def test_a_predicate_holds_for_the_warm_up_too(tmp_path: Path, run: Path) -> None:
     warmup = write_trace(tmp_path / "w.parquet", [(1, 2), (1, 2, 3)], tenant=["a", "b"])
     trace = write_trace(tmp_path / "t.parquet", [(1,), (1, 2, 3)], tenant=["b", "a"])

@@ -80,6 +80,16 @@ def test_reports_count_the_later_requests_and_definitions_show_both(
         assert counted.to_pylist() == [{"n": rows}]
 
 
+@pytest.mark.parametrize(("fraction", "warms_up"), [(0.29, 29), (0.58, 58), (0.995, 99)])
+def test_a_share_is_the_decimal_that_was_given(
+    tmp_path: Path, run: Path, fraction: float, warms_up: int
+) -> None:
+    # As floats, 0.29 * 100 and 0.58 * 100 are a bit less than 29 and 58.
+    trace = write_trace(tmp_path / "t.parquet", [(1,)] * 100)
+    told = replay_trace(trace, run, warmed(one_replica(9), fraction=fraction))
+    assert told["replayed"]["counted_requests"] == 100 - warms_up
+
+
 @pytest.mark.parametrize(
     ("where", "fraction", "warms_up"),
     [

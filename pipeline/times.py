@@ -1,0 +1,94 @@
+"""When requests come and complete, in ticks of 0.0001 ms since the start."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.config import TICKS_PER_MS, EngineConfig, ReplayConfig
+from pipeline.errors import UsageError
+from pipeline.trace.checks import TraceColumns
+from pipeline.trace.reader import TraceFile
+
+_TICKS_PER_US = 10
+_MOST_TICKS = 2**62
+
+
+def no_clock() -> UsageError:
+    """Return the error of a replay that would wait where no time passes."""
+    return UsageError(
+        "when-full wait needs a clock: with the clock arrivals no request completes between two"
+        " others; give --clock timestamps for a trace with times, or --when-full reject"
+    )
+
+
+def chosen_clock(config: ReplayConfig, arrival_us: NDArray[np.int64]) -> str:
+    """Return the clock of a run: as asked, else timestamps where the arrivals differ."""
+    differ = arrival_us[0] < arrival_us[-1]
+    clock = config.clock.clock or ("timestamps" if differ else "arrivals")
+    engine = config.engine
+    if clock == "arrivals" and engine.in_flight == "pins" and engine.when_full == "wait":
+        raise no_clock()
+    return clock
+
+
+def clock_ticks(
+    config: ReplayConfig,
+    clock: str,
+    columns: TraceColumns,
+    chosen: NDArray[np.bool_],
+    output_tokens: int,
+) -> NDArray[np.int64]:
+    """Return how far queues have drained when each request comes, in ticks since the start.
+
+    An empty prompt is rejected before anything happens, so it drains no queue by arriving.
+    Raises UsageError if times of this run could pass what 64 bits hold.
+    """
+    span_us = int(columns.arrival_us[-1]) - int(columns.arrival_us[0])
+    longest = max(span_us * _TICKS_PER_US, len(columns.arrival_us) * config.clock.decay_ticks)
+    dearest = max(config.cost.prefill_ms_per_token, config.cost.lookup_ms_per_token)
+    work = int(columns.prompt_tokens.sum(dtype=np.uint64)) * int(dearest * TICKS_PER_MS + 1)
+    work += output_tokens * int(config.cost.decode_ms_per_token * TICKS_PER_MS + 1)
+    if longest + work >= _MOST_TICKS:
+        raise UsageError(
+            "the trace's time span, or costs and decay times its requests, pass what 64 bits of"
+            " 0.0001 ms hold: give smaller ones"
+        )
+    if clock == "timestamps":
+        elapsed_us: NDArray[np.int64] = columns.arrival_us - columns.arrival_us[0]
+        return elapsed_us * _TICKS_PER_US
+    routed = np.cumsum((columns.prompt_tokens > 0) & chosen, dtype=np.int64)
+    return routed * config.clock.decay_ticks
+
+
+class Outputs(NamedTuple):
+    """Output tokens of all requests, and how many requests don't say how many they had."""
+
+    tokens: int
+    unknown: int
+
+
+def count_outputs(trace: TraceFile, chosen: NDArray[np.bool_], engine: EngineConfig) -> Outputs:
+    """Count what decides when requests complete; nothing where that does not matter."""
+    tokens, known, first = 0, np.zeros(trace.rows, np.bool_), 0
+    if engine.in_flight == "none":
+        return Outputs(0, 0)
+    for table in trace.batches(["seq", "output_tokens"], 1 << 20):
+        if "output_tokens" in table.column_names:
+            counts = table["output_tokens"]
+            known[first : first + len(table)] = counts.is_valid().to_numpy()
+            tokens += int(counts.fill_null(0).to_numpy().sum(dtype=np.int64))
+        first += len(table)
+    return Outputs(tokens, int((chosen & ~known).sum()))
+
+
+def decode_ticks(carried: pa.Table, decode_ms_per_token: float) -> NDArray[np.int64]:
+    """Return how long each output takes, rounded to ticks; one that is not known takes none."""
+    if "output_tokens" not in carried.column_names:
+        return np.zeros(len(carried), np.int64)
+    outputs = carried["output_tokens"].fill_null(0).to_numpy()
+    ticks: NDArray[np.int64] = np.rint(outputs * decode_ms_per_token * TICKS_PER_MS).astype(
+        np.int64
+    )
+    return ticks
