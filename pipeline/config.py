@@ -84,7 +84,7 @@ class EngineConfig:
             value, option = getattr(self, name), name.replace("_", "-")
             if value not in choices:
                 raise UsageError(f"{option} is {value!r}: give one of {', '.join(choices)}")
-        if not 1 <= self.block_tokens <= MAX_BLOCK_TOKENS:
+        if not (1 <= self.block_tokens <= MAX_BLOCK_TOKENS or self.own_blocks):
             raise UsageError(
                 f"block-tokens is {self.block_tokens}: give 1 to {MAX_BLOCK_TOKENS} tokens"
             )

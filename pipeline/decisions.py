@@ -30,7 +30,7 @@ class DecisionWriter:
 
     def __init__(self, run: Path, policy: str, plan: Plan) -> None:
         self._first, self._counted = plan.first, plan.counted
-        self._arrival_us = plan.columns.arrival_us
+        self._arrival_us, self._rank = plan.columns.arrival_us, plan.rank
         self._in_flight = plan.config.engine.in_flight != "none"
         self._files = {}
         for table, columns in _TABLES.items():
@@ -94,7 +94,7 @@ class DecisionWriter:
             "arrival": pa.array(arrival_us[seq]).cast(pa.timestamp("us")),
             "for_seq": self._of_trace(evictions["for_seq"]),
             "last_used_seq": self._of_trace(last_used),
-            "age_requests": seq - last_used,
+            "age_requests": self._rank[seq] - self._rank[last_used],
             "age_ms": (arrival_us[seq] - arrival_us[last_used]) / 1e3,
             "asked_again_seq": pa.array(again - self._first, mask=never),
             "asked_again_ms": pa.array((arrival_us[again] - arrival_us[seq]) / 1e3, mask=never),

@@ -126,10 +126,10 @@ def _arrivals(trace: TraceFile) -> NDArray[np.int64]:
 def _write(before: TraceFile, after: TraceFile, shift_us: int, target: Path) -> None:
     """Write the requests of both, without their ids, with links over both."""
     outputs = before.has_output_ids and after.has_output_ids
-    metadata = _metadata(before, after, shift_us)
+    metadata, source = _metadata(before, after, shift_us), str(after.path)
     with (
         whole_file(target) as temporary,
-        TraceWriter(temporary, metadata, keep_ids=False, outputs=outputs) as writer,
+        TraceWriter(temporary, metadata, source=source, keep_ids=False, outputs=outputs) as writer,
     ):
         for trace, shift in ((before, shift_us), (after, 0)):
             for requests in read_requests(trace, outputs=outputs):

@@ -42,6 +42,7 @@ class Plan:
     config         the configuration, its engine resolved for this trace
     clock          the clock that is used
     chosen         bool[rows]   the rows that are replayed
+    rank           int64[rows]  how many of these there are down to each row
     first          row of the first request of the trace itself
     counted        row of the first request that counts
     paths          the trace tree, as the engine keeps it
@@ -56,6 +57,7 @@ class Plan:
     config: ReplayConfig
     clock: str
     chosen: NDArray[np.bool_]
+    rank: NDArray[np.int64]
     first: int
     counted: int
     paths: TracePaths
@@ -93,6 +95,8 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
     _check_settings(config)
     began = time.perf_counter()
     engine = _resolved(config, TraceFile.open(trace_path))
+    if config.subset.warmup is not None:
+        _check_outputs(engine, TraceFile.open(Path(config.subset.warmup)))
     with ExitStack() as stack:
         first = 0
         trace = own = stack.enter_context(ready_trace(trace_path))
@@ -101,7 +105,10 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
             trace, first = stack.enter_context(joined)
         columns = trace.columns()
         if engine.cache_output and not columns.has_outputs:
-            raise _no_outputs(Path(str(config.subset.warmup)))
+            raise UsageError(
+                f"{trace_path}: cache-output needs links of its outputs, and it has none: make"
+                f" them with: replay link {trace_path} -o NEW.parquet"
+            )
         chosen = chosen_requests(trace, config.subset, first)
         clock = chosen_clock(config, columns.arrival_us[first:][chosen[first:]])
         if first and not chosen[:first].any():
@@ -109,7 +116,7 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
                 f"{config.subset.warmup}: where and sample leave none of its {first:,} requests to"
                 " warm up with: they hold for both traces"
             )
-        outputs = count_outputs(trace, chosen, engine)
+        outputs = count_outputs(trace, chosen & (columns.prompt_tokens > 0), engine)
         linked = time.perf_counter()
         yield Plan(
             trace=trace,
@@ -118,6 +125,7 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
             config=replace(config, engine=engine),
             clock=clock,
             chosen=chosen,
+            rank=np.cumsum(chosen, dtype=np.int64),
             first=first,
             counted=_first_counted(chosen, first, config.subset.warmup_fraction),
             paths=trace_paths(columns.links, columns.wholes, engine, chosen),
@@ -142,8 +150,7 @@ def _check_settings(config: ReplayConfig) -> None:
 def _resolved(config: ReplayConfig, trace: TraceFile) -> EngineConfig:
     """Return the engine's settings for this trace; UsageError if they don't go together."""
     engine, own = config.engine, trace.metadata.block_tokens
-    if engine.cache_output and not (trace.has_outputs or trace.has_output_ids):
-        raise _no_outputs(trace.path)
+    _check_outputs(engine, trace)
     if own and engine.own_blocks:
         engine = replace(engine, block_tokens=own)
     elif own and engine.block_tokens > 1 and engine.block_tokens % own:
@@ -159,11 +166,12 @@ def _resolved(config: ReplayConfig, trace: TraceFile) -> EngineConfig:
     return engine
 
 
-def _no_outputs(path: Path) -> UsageError:
-    return UsageError(
-        f"{path}: cache-output needs the token ids of the outputs, and the trace has none:"
-        " make it with: replay tokenize --output-ids"
-    )
+def _check_outputs(engine: EngineConfig, trace: TraceFile) -> None:
+    if engine.cache_output and not (trace.has_outputs or trace.has_output_ids):
+        raise UsageError(
+            f"{trace.path}: cache-output needs the token ids of the outputs, and the trace has"
+            " none: make it with: replay tokenize --output-ids"
+        )
 
 
 def _first_counted(chosen: NDArray[np.bool_], first: int, fraction: float) -> int:

@@ -5,7 +5,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from pipeline.tables import SCHEMA_VERSION
 from pipeline.totals import Totals
 from pipeline.trace.reader import fingerprint
 
+_MOST_REQUESTS = 100_000_000
+
 
 def replay_trace(
     trace_path: Path,
@@ -37,6 +39,9 @@ def replay_trace(
     Returns what run.json holds.
     """
     _check(target, config, batch_requests)
+    if config.subset.warmup is not None:
+        warmup = str(Path(config.subset.warmup).resolve())
+        config = replace(config, subset=replace(config.subset, warmup=warmup))
     began = time.perf_counter()
     with ExitStack() as stack:
         plan = stack.enter_context(planned(trace_path, config))
@@ -90,8 +95,8 @@ def _lasting(read: Path, asked: Path) -> Path:
 
 
 def _check(target: Path, config: ReplayConfig, batch_requests: int) -> None:
-    if batch_requests < 1:
-        raise UsageError(f"batch-requests is {batch_requests}: give at least 1")
+    if not 1 <= batch_requests <= _MOST_REQUESTS:
+        raise UsageError(f"batch-requests is {batch_requests}: give 1 to {_MOST_REQUESTS:,}")
     for policy in config.policies:
         find_policy(policy)
     if len(set(config.policies)) < len(config.policies):

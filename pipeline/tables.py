@@ -211,7 +211,7 @@ EVICTIONS = (
         "request that used them last on this replica; null for one of the warm-up trace",
         nullable=True,
     ),
-    Column("age_requests", pa.uint64(), "requests since then: seq - last_used_seq"),
+    Column("age_requests", pa.uint64(), "requests that were replayed since then"),
     Column("age_ms", pa.float64(), "time since that request came"),
     Column(
         "asked_again_seq",

@@ -69,8 +69,11 @@ class Outputs(NamedTuple):
     unknown: int
 
 
-def count_outputs(trace: TraceFile, chosen: NDArray[np.bool_], engine: EngineConfig) -> Outputs:
-    """Count what decides when requests complete; nothing where that does not matter."""
+def count_outputs(trace: TraceFile, counted: NDArray[np.bool_], engine: EngineConfig) -> Outputs:
+    """Count what decides when requests complete; nothing where that does not matter.
+
+    `counted` are the requests of which to say how many don't tell.
+    """
     tokens, known, first = 0, np.zeros(trace.rows, np.bool_), 0
     if engine.in_flight == "none":
         return Outputs(0, 0)
@@ -80,7 +83,7 @@ def count_outputs(trace: TraceFile, chosen: NDArray[np.bool_], engine: EngineCon
             known[first : first + len(table)] = counts.is_valid().to_numpy()
             tokens += int(counts.fill_null(0).to_numpy().sum(dtype=np.int64))
         first += len(table)
-    return Outputs(tokens, int((chosen & ~known).sum()))
+    return Outputs(tokens, int((counted & ~known).sum()))
 
 
 def decode_ticks(carried: pa.Table, decode_ms_per_token: float) -> NDArray[np.int64]:

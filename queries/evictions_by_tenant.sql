@@ -1,6 +1,6 @@
 -- Question: which tenants' requests evict whose prefixes, and were these asked for again?
 -- Reads: evictions, all_decisions
--- One row per policy, tenant that needed the room and tenant that used the tokens last; null: none
+-- One row per policy, tenant that needed the room and tenant that used it last; null: none known
 with tenants as (
     -- a prefix may be from the part of the trace that warms up; of another trace no tenant is known
     select

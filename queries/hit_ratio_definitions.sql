@@ -55,7 +55,7 @@ defined as (
             (
                 2,
                 'tokens_whole_run',
-                'hit tokens / prompt tokens, of all requests served, in the warm-up too',
+                'hit tokens / prompt tokens, of all requests of the trace, in its own warm-up too',
                 run_matched_tokens,
                 run_prompt_tokens
             ),
@@ -63,7 +63,7 @@ defined as (
                 3,
                 'request_mean',
                 'mean of the requests'' own hit ratios, short prompts count like long ones',
-                billionths / 1e9,
+                cast(billionths / 1e9 as decimal(28, 4)),
                 requests_with_prompt
             ),
             (

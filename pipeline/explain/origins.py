@@ -28,8 +28,16 @@ class Loss(NamedTuple):
 class Origins:
     """Tells who brought what; `before` are the witnesses of a plan, see moment.witnesses."""
 
-    def __init__(self, paths: TracePaths, before: UpcomingRequests, history: History) -> None:
+    def __init__(
+        self,
+        paths: TracePaths,
+        before: UpcomingRequests,
+        history: History,
+        brought: NDArray[np.int64],
+    ) -> None:
+        """Take Fleet.brought of the replay, too."""
         self._tree, self._before, self._history = paths.tree, before, history
+        self._brought = brought
         self._members = np.argsort(before.place)
 
     def bringer(self, member: int, start: int, replica: int) -> Bringer | None:
@@ -45,12 +53,13 @@ class Origins:
             node = int(tree.parent[node])
         below = self._members[self._before.low[node] : self._before.high[node]]
         prompts, outputs = below[below < rows], below[below >= rows] - rows
-        if not len(tree.whole):
+        if len(self._brought) < rows:
             outputs = outputs[:0]
         prompts = self._served(prompts, replica)
         prompts = prompts[self._history.held[prompts] <= start]
         outputs = self._served(outputs, replica)
-        outputs = outputs[tree.end[tree.last[outputs]] <= start]
+        found_tokens = self._brought[outputs]
+        outputs = outputs[(found_tokens >= 0) & (found_tokens <= start)]
         found = [
             Bringer(int(requests.max()), output)
             for requests, output in ((prompts, False), (outputs, True))

@@ -77,6 +77,7 @@ def _as_in_run(
     seq = row - plan.first
     of_policy = f"where policy = '{policy}'"
     decided = select(connection, f"from all_decisions {of_policy} and seq = {seq}").to_pylist()
+    # One file, which DuckDB reads in order: evictions have no number of their own.
     evicted = select(connection, f"from all_evictions {of_policy} and for_seq = {seq}").to_pylist()
     told = story.get("evictions", [])
     of_prompt, of_output = evicted[: len(told)], evicted[len(told) :]

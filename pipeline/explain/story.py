@@ -44,7 +44,7 @@ def tell(plan: Plan, policy: str, row: int, before: UpcomingRequests) -> Story:
     }
     if decision["outcome"] != SERVED:
         return story | {"rejected": no_room(seen, request, outcome)}
-    origins = Origins(plan.paths, before, moment.history)
+    origins = Origins(plan.paths, before, moment.history, outcome.fleet.brought)
     return story | {
         "matched_tokens": int(decision["matched_tokens"]),
         "queue_wait_ms": int(decision["queue_ticks"]) / TICKS_PER_MS,
@@ -109,7 +109,7 @@ def _evictions(plan: Plan, outcome: Outcome, origins: Origins) -> list[Story]:
                 "evicted_nodes": int(eviction["evicted_nodes"]),
                 "start_tokens": start,
                 "last_used_by": Named(used),
-                "age_requests": seq - used,
+                "age_requests": int(plan.rank[seq] - plan.rank[used]),
                 "age_ms": int(arrival_us[seq] - arrival_us[used]) / 1e3,
                 "brought_by": _brought_by(bringer),
             }

@@ -74,7 +74,7 @@ def _lost(plan: Plan, loss: Loss, row: int) -> Part:
         loss.end,
         replica_id=int(eviction["replica_id"]),
         evicted_for=Named(int(eviction["for_seq"])),
-        requests_before=row - when,
+        requests_before=int(plan.rank[row] - plan.rank[when]),
         ms_before=int(arrival_us[row] - arrival_us[when]) / 1e3,
         last_used_by=Named(int(eviction["last_used_seq"])),
     )

@@ -117,6 +117,8 @@ class Fleet(NamedTuple):
     cut         uint64[nodes, W]  bit r: only its first blocks are; one row if leaves stay whole
     ever        bool[token nodes] the node was computed on some replica once
     kept        bool[nodes]       what ends here was kept once; one item without partial blocks
+    brought     int64[requests]   what was resident when a request's output was inserted, NONE if it
+                                  was not; one item if outputs are not kept
     touched     int64[nodes]      last look-up that touched the node wherever it was resident; one
                                   item if look-ups don't
     replicas    REPLICA[N]
@@ -139,6 +141,7 @@ class Fleet(NamedTuple):
     cut: NDArray[np.uint64]
     ever: NDArray[np.bool_]
     kept: NDArray[np.bool_]
+    brought: NDArray[np.int64]
     touched: NDArray[np.int64]
     replicas: NDArray
     words: NDArray[np.uint64]
@@ -206,6 +209,7 @@ def new_fleet(paths: TracePaths, replicas: int, rules: CacheRules) -> Fleet:
         cut=np.zeros((1 if rules.whole_leaves else nodes, words), np.uint64),
         ever=np.zeros(len(paths.token_nodes), np.bool_),
         kept=np.zeros(nodes if rules.keep_partial else 1, np.bool_),
+        brought=np.full(max(len(paths.tree.whole), 1), NONE, np.int64),
         touched=np.full(nodes if rules.probes_touch else 1, NONE, np.int64),
         replicas=state,
         words=np.zeros((2, words), np.uint64),

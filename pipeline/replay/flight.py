@@ -125,6 +125,7 @@ def keep_output(fleet, replica, seq, evictions):
         return 0
     if not has_room(fleet, replica, node, matched, need):
         return 0
+    fleet.brought[seq] = matched
     touch = next_touch(fleet)
     fleet.clock[0].look_up_touch = touch
     evicted, _ = insert(fleet, replica, (node, below, last), seq, touch, need, evictions)

@@ -83,10 +83,13 @@ def check_seq(path: str, seq: NDArray[np.uint64]) -> None:
         raise TraceError(_broken(path, row, f"seq is {seq[row]}"))
 
 
-def check_links(path: str, columns: TraceColumns, namespaces: NDArray[np.int64]) -> None:
+def check_links(
+    path: str, columns: TraceColumns, namespaces: NDArray[np.int64], shortest: int = 1
+) -> None:
     """Raise TraceError unless every link names an earlier request that could share so much.
 
-    `namespaces` numbers the namespace of each request.
+    `namespaces` numbers the namespace of each request. Prompts of fewer tokens than `shortest`
+    have no first id: they are empty, or no block of them has one.
     """
     length, shared = columns.prompt_tokens, columns.prefix_tokens
     link, rows = columns.prefix_seq, np.arange(len(columns.prompt_tokens))
@@ -98,18 +101,20 @@ def check_links(path: str, columns: TraceColumns, namespaces: NDArray[np.int64])
     _refuse(path, shared > length, "prefix_tokens", shared, "is more than its prompt_tokens")
     too_long = linked & (shared > reach[earlier])
     _refuse(path, too_long, "prefix_tokens", shared, "is more than that earlier request has")
-    _refuse_strangers(path, columns, namespaces, "prefix_seq", linked)
-    unlinked = np.flatnonzero(~linked & (length > 0))
+    _refuse_strangers(path, columns, namespaces, "prefix_seq", linked, shortest)
+    unlinked = np.flatnonzero(~linked & (length >= shortest))
     heads = np.stack([columns.first_token_id[unlinked], namespaces[unlinked].astype(np.uint64)])
     _, firsts = np.unique(heads, axis=1, return_index=True)
     other = np.zeros(len(length), np.bool_)
     other[np.delete(unlinked, firsts)] = True
     _refuse(path, other, "prefix_tokens", shared, "is less than an earlier request shares with it")
     if columns.has_outputs:
-        _check_wholes(path, columns, namespaces)
+        _check_wholes(path, columns, namespaces, shortest)
 
 
-def _check_wholes(path: str, columns: TraceColumns, namespaces: NDArray[np.int64]) -> None:
+def _check_wholes(
+    path: str, columns: TraceColumns, namespaces: NDArray[np.int64], shortest: int
+) -> None:
     """Raise TraceError unless prompt + output shares its prompt with itself, or more with others.
 
     Who shares more than the prompt shares the prompt too, so that `prefix_tokens` is all of it.
@@ -129,7 +134,7 @@ def _check_wholes(path: str, columns: TraceColumns, namespaces: NDArray[np.int64
     _refuse(path, too_long, name, shared, "is more than that earlier request has")
     less = other & (columns.prefix_tokens < length)
     _refuse(path, less, "prefix_tokens", columns.prefix_tokens, "is less than its output's link")
-    _refuse_strangers(path, columns, namespaces, "whole_prefix_seq", other)
+    _refuse_strangers(path, columns, namespaces, "whole_prefix_seq", other, shortest)
 
 
 def _refuse_strangers(
@@ -138,6 +143,7 @@ def _refuse_strangers(
     namespaces: NDArray[np.int64],
     name: str,
     linked: NDArray[np.bool_],
+    shortest: int,
 ) -> None:
     """Raise TraceError for links to another namespace or first token.
 
@@ -145,7 +151,7 @@ def _refuse_strangers(
     """
     link: NDArray[np.int64] = getattr(columns, name)
     other = np.where(linked, link, np.arange(len(link)))
-    has_first = columns.prompt_tokens > 0
+    has_first = columns.prompt_tokens >= shortest
     strange = columns.first_token_id != columns.first_token_id[other]
     strange &= has_first & has_first[other]
     _refuse(path, strange, name, link, "names a request with another first token")

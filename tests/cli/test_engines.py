@@ -195,7 +195,7 @@ def test_a_setting_that_can_not_be_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("options", "requests", "without"),
     [
-        ((), "6", "2 requests"),
+        ((), "6", "1 request"),
         (("--where", "tenant = 'b'"), "2 of 6", "1 request"),
     ],
 )

@@ -61,15 +61,17 @@ def _check(story: dict[str, Any], row: Row) -> None:
     assert all(eviction["brought_by"] for eviction in story["evictions"])
 
 
-def _run_of_outputs(path: Path, prompts: Prompts, outputs: Prompts) -> Path:
+def _run_of_outputs(
+    path: Path, prompts: Prompts, outputs: Prompts, fleet: FleetConfig = ONE, **engine: Any
+) -> Path:
     """Replay requests that come one after another, and whose outputs are kept."""
     offsets = np.cumsum([0, *map(len, outputs)], dtype=np.int64)
     ids = np.array([token for output in outputs for token in output], np.uint32)
     trace = path / "a.parquet"
     with TraceWriter(trace, TraceMetadata(), outputs=True) as writer:
         writer.write(requests(prompts, [0] * len(prompts))._replace(outputs=Lists(ids, offsets)))
-    engine = EngineConfig(cache_output=True)
-    replay_trace(trace, path / "run", ReplayConfig(ONE, engine, policies=("cache_aware",)))
+    settings = EngineConfig(cache_output=True, **engine)
+    replay_trace(trace, path / "run", ReplayConfig(fleet, settings, policies=("cache_aware",)))
     return path / "run"
 
 
@@ -81,6 +83,25 @@ def test_an_output_is_named_as_what_brought_tokens(tmp_path: Path) -> None:
     assert brought == [(3, "prompt"), (2, "output"), (0, "prompt")]
     assert [e["brought_by"]["request"]["seq"] for e in evictions] == [1, 0, 0]
     assert "output of r0 (seq 0)" in as_text(told)
+
+
+def test_an_output_that_found_its_tokens_there_did_not_bring_them(tmp_path: Path) -> None:
+    prompts = [(1, 2, 3, 4, 5), (1, 2), (6, 7, 8, 9)]
+    run = _run_of_outputs(tmp_path, prompts, [(), (3, 4), ()])
+    [story] = explain_request(run, "r2")["policies"].values()
+    brought = [(e["start_tokens"], e["brought_by"]["as"]) for e in story["evictions"]]
+    assert brought == [(4, "prompt"), (2, "prompt")]
+    assert [e["brought_by"]["request"]["seq"] for e in story["evictions"]] == [0, 0]
+
+
+def test_an_output_brings_its_block_beside_the_partial_block_of_its_prompt(tmp_path: Path) -> None:
+    blocks = {"cache_unit": "block", "block_tokens": 3, "partial_block": "keep"}
+    prompts = [(1, 2, 3, 4), (9, 8, 7, 6, 5, 4)]
+    fleet = FleetConfig(1, 9)
+    run = _run_of_outputs(tmp_path, prompts, [(5, 6), ()], fleet, refresh="insert", **blocks)
+    [story] = explain_request(run, "r1")["policies"].values()
+    brought = [(e["start_tokens"], e["brought_by"]["as"]) for e in story["evictions"]]
+    assert brought == [(3, "prompt"), (3, "output")]
 
 
 def test_what_an_output_evicts_is_told_apart(tmp_path: Path) -> None:

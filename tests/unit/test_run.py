@@ -197,7 +197,7 @@ def test_a_file_is_not_replaced_by_a_run(trace: Path) -> None:
 
 def test_settings_are_checked_before_anything_is_read_or_written(tmp_path: Path) -> None:
     run, nowhere = tmp_path / "run", tmp_path / "nowhere.parquet"
-    with pytest.raises(UsageError, match="batch-requests is 0: give at least 1"):
+    with pytest.raises(UsageError, match="batch-requests is 0: give 1 to 100,000,000"):
         replay_trace(nowhere, run, BUSY, 0)
     with pytest.raises(UsageError, match=r"'cache_awar' \(did you mean cache_aware\?\)"):
         replay_trace(nowhere, run, replace(BUSY, policies=("cache_awar",)))
