@@ -23,10 +23,11 @@ def holds(fleet, replica, node):
 
 @kernel(inner=True)
 def look_up(fleet, seq):
-    """Find what every replica holds of request `seq`: match and missing of each, and Fleet.words.
+    """Find what the replicas hold of request `seq`: Fleet.words, match and missing of those seen.
 
     A node's ancestors are resident wherever it is: the first node on the way up that a replica
     holds is its match. Where look-ups touch, this touches the path on every replica at once.
+    Returns the topmost node of the path, which is missing where nothing is held.
     """
     words, replicas = fleet.words, fleet.replicas
     words[:] = 0
@@ -35,8 +36,6 @@ def look_up(fleet, seq):
         below = fleet.ends[seq].last
         for word in range(words.shape[1]):
             words[BEYOND, word] = fleet.resident[below, word]
-    for replica in range(len(replicas)):
-        replicas[replica].match = 0
     touch = next_touch(fleet)
     fleet.clock[0].look_up_touch = touch
     while node > 0:
@@ -52,9 +51,7 @@ def look_up(fleet, seq):
             fleet.touched[node] = touch
         below = node
         node = fleet.nodes[node].parent
-    for replica in range(len(replicas)):
-        if replicas[replica].match == 0:
-            replicas[replica].missing = below
+    return below
 
 
 @kernel(inner=True)

@@ -11,7 +11,7 @@ from pipeline.kernel import NONE, kernel
 from pipeline.replay.cache import EVICTION, insert
 from pipeline.replay.cost import exec_ticks, ttft_cents
 from pipeline.replay.eviction import begin_touches, next_touch
-from pipeline.replay.fleet import BEYOND, EDGES, REQUEST, CacheRules, new_fleet, paths_of
+from pipeline.replay.fleet import BEYOND, EDGES, REQUEST, SEEN, CacheRules, new_fleet, paths_of
 from pipeline.replay.flight import keep_output, land, next_due, pass_time, take_off
 from pipeline.replay.lookup import (
     bit_of,
@@ -80,19 +80,21 @@ class Batch(NamedTuple):
 @kernel(inner=True)
 def _observe(fleet, request, clock, settings, decision):
     """Look a request up; fill in what each replica has for it, and what any of them has."""
-    look_up(fleet, request.seq)
+    top = look_up(fleet, request.seq)
     decision.ever_tokens = ever_tokens(fleet, fleet.ends[request.seq].last_token)
     cold = exec_ticks(request.prompt_tokens, 0, settings)
     best, beyond = 0, np.uint64(0)
     for word in range(fleet.words.shape[1]):
         beyond |= fleet.words[BEYOND, word]
     for r in range(len(fleet.replicas)):
-        replica = fleet.replicas[r]
-        matched = matched_until(fleet, r, replica.match)
+        replica, (word, bit) = fleet.replicas[r], bit_of(r)
         replica.queue_ticks = max(0, replica.free_at_ticks - clock)
-        replica.matched_tokens = matched
-        replica.exec_ticks = cold
-        if matched > 0:
+        if fleet.words[SEEN, word] & bit == 0:
+            replica.match, replica.missing = 0, top
+            replica.matched_tokens, replica.exec_ticks = 0, cold
+        else:
+            matched = matched_until(fleet, r, replica.match)
+            replica.matched_tokens = matched
             replica.exec_ticks = exec_ticks(request.prompt_tokens, matched, settings)
             best = max(best, matched)
     decision.best_matched_tokens = best
