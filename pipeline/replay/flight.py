@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.kernel import NONE, kernel
 from pipeline.replay.cache import insert
-from pipeline.replay.eviction import next_touch, touch_up
+from pipeline.replay.eviction import next_touch
 from pipeline.replay.fleet import FLIGHTS
 from pipeline.replay.heap import comes_before, pop, push
 from pipeline.replay.lookup import holds, mark_computed, matched_until
@@ -90,8 +90,7 @@ def land(fleet, replica, clock, cache_output, evictions):
     number = state.flying
     flight = flights[number]
     state.flying = pop(flights, number)
-    touch_up(fleet, flight.edge, next_touch(fleet), flight.seq)
-    unpin(fleet, replica, flight.edge)
+    unpin(fleet, replica, flight.edge, next_touch(fleet), flight.seq)
     state.held_blocks -= flight.held_blocks
     evicted = 0
     if cache_output:

@@ -61,13 +61,17 @@ def pin(fleet, replica, edge):
 
 
 @kernel(inner=True)
-def unpin(fleet, replica, edge):
-    """Take one pin of the path down to an edge away; a leaf without pins can be evicted again."""
+def unpin(fleet, replica, edge, touch, seq):
+    """Take one pin of the path down to an edge away, and touch what is no longer pinned.
+
+    What is still pinned will be touched by whoever pins it, before it can be evicted.
+    """
     while edge != NONE:
         entry = fleet.edges[edge]
         entry.pins -= 1
         if entry.pins > 0:
             break
+        entry.recency, entry.seq = touch, seq
         fleet.replicas[replica].pinned_blocks -= blocks_in(fleet, edge)
         if entry.children == 0:
             enqueue(fleet, replica, edge)
