@@ -34,6 +34,10 @@ class Column(NamedTuple):
     nullable: bool = False
 
 
+def _nullable(name: str, kind: pa.DataType, meaning: str) -> Column:
+    return Column(name, kind, meaning, nullable=True)
+
+
 EARLIEST_US, LATEST_US = -62_135_596_800_000_000, 253_402_300_799_000_000
 """The years 1 to 9999: other dates can't be printed, and come from a wrong unit."""
 
@@ -51,15 +55,12 @@ SEQUENCE_COLUMNS = (
     ),
 )
 CARRIED_COLUMNS = (
-    Column(
-        "namespace",
-        pa.string(),
-        "requests in different namespaces share no KV: model, LoRA, salt",
-        nullable=True,
+    _nullable(
+        "namespace", pa.string(), "requests in different namespaces share no KV: model, LoRA, salt"
     ),
-    Column("model", pa.string(), "model that was asked for", nullable=True),
-    Column("tenant", pa.string(), "who sent the request", nullable=True),
-    Column("session_id", pa.string(), "conversation that the request belongs to", nullable=True),
+    _nullable("model", pa.string(), "model that was asked for"),
+    _nullable("tenant", pa.string(), "who sent the request"),
+    _nullable("session_id", pa.string(), "conversation that the request belongs to"),
 )
 
 TRACE = (
@@ -78,15 +79,14 @@ TRACE = (
         pa.uint64(),
         "first token (or block) id, 0 for an empty prompt: pure_affinity's choice without a match",
     ),
-    Column(
+    _nullable(
         "prefix_seq",
         pa.uint64(),
         "seq of an earlier request of the same namespace with the longest common prefix: of its"
         " prompt, or of its prompt + output where output ids are there",
-        nullable=True,
     ),
     Column("prefix_tokens", pa.uint32(), "length of that prefix in tokens, 0 if none"),
-    Column("output_tokens", pa.uint32(), "generated tokens", nullable=True),
+    _nullable("output_tokens", pa.uint32(), "generated tokens"),
     Column(
         OUTPUT_COLUMN,
         pa.large_list(pa.uint32()),
@@ -103,18 +103,8 @@ TRACE = (
         "seq of the request, at times its own, with the longest prefix of prompt + output",
     ),
     Column("whole_prefix_tokens", pa.uint32(), "length of that prefix, at least prompt_tokens"),
-    Column(
-        "observed_cached_tokens",
-        pa.uint32(),
-        "cached tokens that production reported",
-        nullable=True,
-    ),
-    Column(
-        "observed_ttft_ms",
-        pa.float64(),
-        "time to first token that production reported",
-        nullable=True,
-    ),
+    _nullable("observed_cached_tokens", pa.uint32(), "cached tokens that production reported"),
+    _nullable("observed_ttft_ms", pa.float64(), "time to first token that production reported"),
 )
 
 DECISIONS = (
@@ -122,67 +112,45 @@ DECISIONS = (
     Column("seq", pa.uint64(), "the trace's row number"),
     Column("arrival", ARRIVAL_TYPE, "when the router saw the request"),
     *CARRIED_COLUMNS,
-    Column("replica_id", pa.int32(), "replica that served it; null if rejected", nullable=True),
+    _nullable("replica_id", pa.int32(), "replica that served it; null if rejected"),
     Column("outcome", pa.string(), ", ".join(OUTCOMES[:-1]) + f" or {OUTCOMES[-1]}"),
     Column("prompt_tokens", pa.uint32(), "prompt length; = matched + computed if served"),
-    Column("matched_tokens", pa.uint32(), "prefix found in the replica's cache", nullable=True),
-    Column(
-        "computed_tokens",
-        pa.uint32(),
-        "the rest; = cold + evicted_missed + elsewhere + recomputed",
-        nullable=True,
+    _nullable("matched_tokens", pa.uint32(), "prefix found in the replica's cache"),
+    _nullable(
+        "computed_tokens", pa.uint32(), "the rest; = cold + evicted_missed + elsewhere + recomputed"
     ),
-    Column("cold_tokens", pa.uint32(), "computed because no replica ever had them", nullable=True),
-    Column(
+    _nullable("cold_tokens", pa.uint32(), "computed because no replica ever had them"),
+    _nullable(
         "evicted_tokens_missed",
         pa.uint32(),
         "computed although some replica once had them: now evicted everywhere",
-        nullable=True,
     ),
-    Column(
-        "elsewhere_tokens",
-        pa.uint32(),
-        "computed although another replica has them now",
-        nullable=True,
-    ),
-    Column(
+    _nullable("elsewhere_tokens", pa.uint32(), "computed although another replica has them now"),
+    _nullable(
         "recomputed_tokens",
         pa.uint32(),
         "computed although the replica has them: less than a block, or the prompt's last",
-        nullable=True,
     ),
-    Column(
-        "best_matched_tokens", pa.uint32(), "longest match that any replica held", nullable=True
-    ),
-    Column(
-        "queue_wait_ms", pa.float64(), "queue of the replica when the request came", nullable=True
-    ),
-    Column(
-        "exec_ms",
-        pa.float64(),
-        "matched x lookup + computed x prefill, to 0.0001 ms",
-        nullable=True,
-    ),
-    Column("ttft_ms", pa.float64(), "queue_wait_ms + exec_ms, to 0.01 ms", nullable=True),
-    Column("evicted_tokens", pa.uint64(), "tokens evicted to make room for it", nullable=True),
-    Column(
+    _nullable("best_matched_tokens", pa.uint32(), "longest match that any replica held"),
+    _nullable("queue_wait_ms", pa.float64(), "queue of the replica when the request came"),
+    _nullable("exec_ms", pa.float64(), "matched x lookup + computed x prefill, to 0.0001 ms"),
+    _nullable("ttft_ms", pa.float64(), "queue_wait_ms + exec_ms, to 0.01 ms"),
+    _nullable("evicted_tokens", pa.uint64(), "tokens evicted to make room for it"),
+    _nullable(
         "evicted_nodes",
         pa.uint32(),
         "leaves, or blocks in the cache unit block, evicted to make room for it",
-        nullable=True,
     ),
-    Column("resident_tokens", pa.uint64(), "tokens on the replica afterwards", nullable=True),
-    Column(
+    _nullable("resident_tokens", pa.uint64(), "tokens on the replica afterwards"),
+    _nullable(
         "queued_requests",
         pa.uint32(),
         "requests that wait on the replica when it comes; null unless requests are in flight",
-        nullable=True,
     ),
-    Column(
+    _nullable(
         "running_requests",
         pa.uint32(),
         "requests that are computed on the replica when it comes; null likewise",
-        nullable=True,
     ),
     Column("is_warmup", pa.bool_(), "replayed, but not counted in reports"),
 )
@@ -195,31 +163,28 @@ EVICTIONS = (
         " or the last before an output did",
     ),
     Column("arrival", ARRIVAL_TYPE, "when that request came"),
-    Column(
+    _nullable(
         "for_seq",
         pa.uint64(),
         "request whose prompt, or output, needed the room; null for one of the warm-up trace",
-        nullable=True,
     ),
     Column("replica_id", pa.int32(), "replica that lost the tokens"),
     Column("evicted_tokens", pa.uint32(), "tokens that left together"),
     Column("evicted_nodes", pa.uint32(), "1 leaf, or so many blocks in the cache unit block"),
     Column("start_tokens", pa.uint32(), "depth in the prompt at which they began"),
-    Column(
+    _nullable(
         "last_used_seq",
         pa.uint64(),
         "request that used them last on this replica; null for one of the warm-up trace",
-        nullable=True,
     ),
     Column("age_requests", pa.uint64(), "requests that were replayed since then"),
     Column("age_ms", pa.float64(), "time since that request came"),
-    Column(
+    _nullable(
         "asked_again_seq",
         pa.uint64(),
         "next request that is replayed, on any replica, that wanted these tokens; null if none",
-        nullable=True,
     ),
-    Column("asked_again_ms", pa.float64(), "time from the eviction to that request", nullable=True),
+    _nullable("asked_again_ms", pa.float64(), "time from the eviction to that request"),
     Column("asked_again_tokens", pa.uint32(), "how many of them it wanted, 0 if none did"),
     Column("is_warmup", pa.bool_(), "happened during the warm-up"),
 )

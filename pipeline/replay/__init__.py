@@ -9,6 +9,7 @@ eviction   touches, and the queue of leaves, least recent first
 lookup     what replicas hold of a request
 room       how much room there is, pins
 cache      split, insert, evict
+rows       room for rows of evictions
 flight     requests in flight, and what happens as they complete
 policies   routing rules, and the table that lists them
 loop       the one loop

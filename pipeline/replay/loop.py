@@ -11,7 +11,7 @@ from pipeline.kernel import NONE, kernel
 from pipeline.replay.cache import EVICTION, insert
 from pipeline.replay.cost import exec_ticks, ttft_cents
 from pipeline.replay.eviction import begin_touches, next_touch
-from pipeline.replay.fleet import BEYOND, EDGES, REQUEST, SEEN, CacheRules, new_fleet, paths_of
+from pipeline.replay.fleet import BEYOND, REQUEST, SEEN, CacheRules, new_fleet, paths_of
 from pipeline.replay.flight import keep_output, land, next_due, pass_time, take_off
 from pipeline.replay.lookup import (
     bit_of,
@@ -22,8 +22,8 @@ from pipeline.replay.lookup import (
     touch_match,
 )
 from pipeline.replay.policies import SIGNATURE
-from pipeline.replay.pool import in_use
 from pipeline.replay.room import blocks_of, has_room
+from pipeline.replay.rows import rows_to_land, rows_to_serve, with_rows
 from pipeline.tree import build_tree
 from pipeline.upcoming import came, upcoming_requests
 
@@ -159,38 +159,6 @@ def _due(fleet, clock, settings):
     return NONE if clock < fleet.clock[0].next_event else next_due(fleet, clock)
 
 
-@kernel(inner=True)
-def _rows_at_most(fleet, tokens):
-    """Return how many evictions the insertion of so many tokens may need at most."""
-    return min(blocks_of(fleet, tokens), in_use(fleet.pools[EDGES])) + 1
-
-
-@kernel(inner=True)
-def _rows_to_land(fleet, replica, settings):
-    """Return how many evictions the next completion of a replica may need at most."""
-    if not settings.cache_output:
-        return 0
-    seq = fleet.flights[fleet.replicas[replica].flying].seq
-    return _rows_at_most(fleet, fleet.tokens[fleet.ends[seq].whole_token].end)
-
-
-@kernel(inner=True)
-def _rows_to_serve(fleet, request, settings):
-    """Return how many evictions serving a request may need at most."""
-    most = _rows_at_most(fleet, request.prompt_tokens)
-    if settings.cache_output and not settings.in_flight:
-        most += _rows_at_most(fleet, fleet.tokens[fleet.ends[request.seq].whole_token].end)
-    return most
-
-
-@kernel(inner=True, allocates=True)
-def _with_rows(rows, used, most):
-    """Return the rows of evictions with at least `most` of them free."""
-    while len(rows) - used < most:
-        rows = np.concatenate((rows, np.empty_like(rows)))
-    return rows
-
-
 def _loop_types():
     """Return the types of `replay_batch`'s arguments, read off small ones."""
     none = np.zeros(0, np.int64)
@@ -230,7 +198,7 @@ def replay_batch(fleet, batch, settings, decisions, choose):
         begin_touches(fleet, seq)
         due = _due(fleet, clock, settings)
         while due != NONE:
-            rows = _with_rows(rows, used, _rows_to_land(fleet, due, settings))
+            rows = with_rows(rows, used, rows_to_land(fleet, due, settings))
             used += land(fleet, due, clock, settings.cache_output, rows[used:])
             due = next_due(fleet, clock)
         came(fleet.upcoming, seq)
@@ -255,14 +223,14 @@ def replay_batch(fleet, batch, settings, decisions, choose):
                 earliest = NONE
                 break
             earliest = max(clock, fleet.flights[fleet.replicas[chosen].flying].key)
-            rows = _with_rows(rows, used, _rows_to_land(fleet, chosen, settings))
+            rows = with_rows(rows, used, rows_to_land(fleet, chosen, settings))
             used += land(fleet, chosen, clock, settings.cache_output, rows[used:])
             _observe(fleet, request, clock, settings, decision)
             touch_match(fleet, chosen, seq)
         if earliest == NONE:
             decision.outcome = PINNED
             continue
-        rows = _with_rows(rows, used, _rows_to_serve(fleet, request, settings))
+        rows = with_rows(rows, used, rows_to_serve(fleet, request, settings))
         times = (clock, earliest, batch.decode_ticks[i])
         used += _serve(fleet, chosen, request, times, settings, rows[used:], decision)
     return len(decisions), rows[:used]

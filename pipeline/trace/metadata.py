@@ -37,6 +37,11 @@ class TraceMetadata:
     block_ids: str | None = None
     schema_version: str = SCHEMA_VERSION
 
+    @property
+    def shortest_tokens(self) -> int:
+        """Tokens of the shortest prompt that has an id: a whole block, or a token."""
+        return self.block_tokens if self.block_tokens and self.partial_block != "ceil" else 1
+
     def as_parquet(self) -> dict[bytes, bytes]:
         """Return the key-value pair to put into a Parquet schema."""
         told = asdict(self)

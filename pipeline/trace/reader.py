@@ -140,10 +140,7 @@ class TraceFile:
         columns = TraceColumns(arrival_us=arrival, **read)
         check_seq(str(self.path), seq)
         check_order(str(self.path), columns.arrival_us)
-        # a block trace without partial blocks has no id for less than a block
-        whole_blocks = self.metadata.block_tokens and self.metadata.partial_block != "ceil"
-        shortest = self.metadata.block_tokens or 1 if whole_blocks else 1
-        check_links(str(self.path), columns, namespaces, shortest)
+        check_links(str(self.path), columns, namespaces, self.metadata.shortest_tokens)
         return columns
 
     def _column(self, batch: pa.RecordBatch, name: str, first_row: int) -> pa.Array:
