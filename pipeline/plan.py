@@ -19,7 +19,7 @@ from pipeline.prepare import ready_trace
 from pipeline.replay import trace_paths
 from pipeline.replay.fleet import TracePaths
 from pipeline.replay.loop import Batch
-from pipeline.subset import chosen_requests
+from pipeline.subset import check_subset, chosen_requests
 from pipeline.times import chosen_clock, clock_ticks, count_outputs, decode_ticks, no_clock
 from pipeline.trace.checks import TraceColumns
 from pipeline.trace.reader import TraceFile, carried_names
@@ -94,7 +94,9 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
     """
     _check_settings(config)
     began = time.perf_counter()
-    engine = _resolved(config, TraceFile.open(trace_path))
+    opened = TraceFile.open(trace_path)
+    engine = _resolved(config, opened)
+    check_subset(opened, config.subset)
     if config.subset.warmup is not None:
         _check_outputs(engine, TraceFile.open(Path(config.subset.warmup)))
     with ExitStack() as stack:

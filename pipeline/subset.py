@@ -24,7 +24,7 @@ from pipeline.trace import TraceFile
 
 _BATCH_ROWS = 1 << 18
 _IDS = {OUTPUT_COLUMN, *(column.name for column in SEQUENCE_COLUMNS)}
-_TYPES = {column.name: column.type for column in TRACE}
+_TYPES = {column.name: column.type for column in TRACE if column.name not in _IDS}
 _ROW_NUMBERS = {"seq", "prefix_seq", "whole_prefix_seq"}
 _ROW = "row of this batch"  # no column of a trace is called that
 _VIEW = "trace"
@@ -46,6 +46,15 @@ _UNSTABLE = frozenset[str]().union(
     ("stats", "txid_current", "uuid", "uuidv4", "uuidv7", "vector_type", "write_log"),
 )
 """Functions of DuckDB that would choose other requests in the next run."""
+
+
+def check_subset(trace: TraceFile, subset: SubsetConfig) -> None:
+    """Raise UsageError for a predicate that can't be one, before any links are made."""
+    joined = subset.warmup is not None
+    if subset.where is not None:
+        own = trace.linked and not joined
+        columns = _columns(trace) if own else pa.schema(list(_TYPES.items()))
+        _used(subset.where, columns, joined=joined)
 
 
 def chosen_requests(
@@ -93,24 +102,36 @@ def _of_sampled_sessions(trace: TraceFile, sample: float) -> NDArray[np.bool_]:
 
 def _where(trace: TraceFile, where: str, *, joined: bool) -> NDArray[np.bool_]:
     """Tell for each row whether the predicate is true; null is not."""
-    columns = _columns(trace)
+    used = _used(where, _columns(trace), joined=joined)
     chosen, first = np.zeros(trace.rows, np.bool_), 0
     # One expression, so that it can't end where it is put; a line break ends a comment in it.
     sql = f'select "{_ROW}" from {_VIEW} where (\n{where}\n)'  # noqa: S608 - checked
+    with _reasons(where), _locked_connection() as connection:
+        for table in _tables(trace, used):
+            connection.register(_VIEW, table)
+            rows = connection.sql(sql).to_arrow_table()[_ROW].to_numpy()
+            chosen[first + rows] = True
+            first += len(table)
+    return chosen
+
+
+def _used(where: str, columns: pa.Schema, *, joined: bool) -> pa.Schema:
+    """Return the columns that a predicate names; UsageError for what is none on these."""
+    with _reasons(where), _locked_connection() as connection:
+        used = _check(connection, where, columns)
+    if joined and not _ROW_NUMBERS.isdisjoint(used.names):
+        raise _refused(where, "with a warm-up, row numbers are not those of the trace")
+    return used
+
+
+@contextmanager
+def _reasons(where: str) -> Iterator[None]:
+    """Turn what DuckDB has against a predicate into an error."""
     try:
-        with _locked_connection() as connection:
-            used = _check(connection, where, columns)
-            if joined and not _ROW_NUMBERS.isdisjoint(used.names):
-                raise _refused(where, "with a warm-up, row numbers are not those of the trace")
-            for table in _tables(trace, used):
-                connection.register(_VIEW, table)
-                rows = connection.sql(sql).to_arrow_table()[_ROW].to_numpy()
-                chosen[first + rows] = True
-                first += len(table)
+        yield
     except duckdb.Error as error:
         reason = str(error).partition("\n\nLINE ")[0]  # there it shows our own statement
         raise _refused(where, reason) from None
-    return chosen
 
 
 def _columns(trace: TraceFile) -> pa.Schema:

@@ -204,6 +204,14 @@ def test_nothing_is_written_where_nothing_is_left(
     assert names_in(tmp_path) == {"t.parquet"}
 
 
+@pytest.mark.parametrize("where", ["tennant = 'a'", "prompt_tokens", "random() < 0.5", "("])
+def test_a_predicate_is_refused_before_links_are_made(tmp_path: Path, where: str) -> None:
+    foreign = write_tokens(tmp_path / "f.parquet", SMALL, tenant=TENANTS)
+    with pytest.raises(UsageError, match="where is "):
+        replay_trace(foreign, tmp_path / "run", chosen(one_replica(9), where))
+    assert names_in(tmp_path) == {"f.parquet"}
+
+
 def test_a_trace_without_links_gets_them_and_is_then_filtered(tmp_path: Path, run: Path) -> None:
     foreign = write_tokens(tmp_path / "f.parquet", SMALL, tenant=TENANTS)
     replay_trace(foreign, run, chosen(one_replica(20), "tenant = 'a' and prompt_tokens > 0"))
