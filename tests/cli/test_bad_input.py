@@ -129,7 +129,7 @@ def test_other_files_that_are_not_what_a_command_needs(
         ("good.parquet --lookup-ms-per-token inf", "lookup-ms-per-token is inf"),
         ("good.parquet --decay-ms-per-arrival nan", "decay-ms-per-arrival is nan"),
         ("good.parquet --decay-ms-per-arrival 0.00001", "give a multiple of 0.0001 ms"),
-        ("good.parquet --batch-requests 0", "batch-requests is 0: give at least 1"),
+        ("good.parquet --batch-requests 0", "batch-requests is 0: give 1 to 100,000,000"),
         ("good.parquet --clock wall", "'wall' is not one of 'arrivals', 'timestamps'"),
         ("good.parquet --format yaml", "'yaml' is not one of 'table', 'json'"),
         ("good.parquet more.parquet", "more.parquet"),
