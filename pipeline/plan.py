@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.config import EngineConfig, ReplayConfig
+from pipeline.config import EngineConfig, ReplayConfig, SubsetConfig
 from pipeline.errors import UsageError
 from pipeline.joined import joined_trace
 from pipeline.prepare import ready_trace
@@ -106,18 +106,9 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
             joined = joined_trace(Path(config.subset.warmup), trace_path)
             trace, first = stack.enter_context(joined)
         columns = trace.columns()
-        if engine.cache_output and not columns.has_outputs:
-            raise UsageError(
-                f"{trace_path}: cache-output needs links of its outputs, and it has none: make"
-                f" them with: replay link {trace_path} -o NEW.parquet"
-            )
-        chosen = chosen_requests(trace, config.subset, first)
+        _check_output_links(engine, columns, trace_path)
+        chosen = _chosen(trace, config.subset, first)
         clock = chosen_clock(config, columns.arrival_us[first:][chosen[first:]])
-        if first and not chosen[:first].any():
-            raise UsageError(
-                f"{config.subset.warmup}: where and sample leave none of its {first:,} requests to"
-                " warm up with: they hold for both traces"
-            )
         outputs = count_outputs(trace, chosen & (columns.prompt_tokens > 0), engine)
         linked = time.perf_counter()
         yield Plan(
@@ -174,6 +165,25 @@ def _check_outputs(engine: EngineConfig, trace: TraceFile) -> None:
             f"{trace.path}: cache-output needs the token ids of the outputs, and the trace has"
             " none: make it with: replay tokenize --output-ids"
         )
+
+
+def _check_output_links(engine: EngineConfig, columns: TraceColumns, path: Path) -> None:
+    if engine.cache_output and not columns.has_outputs:
+        raise UsageError(
+            f"{path}: cache-output needs links of its outputs, and it has none: make them with:"
+            f" replay link {path} -o NEW.parquet"
+        )
+
+
+def _chosen(trace: TraceFile, subset: SubsetConfig, first: int) -> NDArray[np.bool_]:
+    """Return which rows are replayed; UsageError if a warm-up trace is left with none."""
+    chosen = chosen_requests(trace, subset, first)
+    if first and not chosen[:first].any():
+        raise UsageError(
+            f"{subset.warmup}: where and sample leave none of its {first:,} requests to warm up"
+            " with: they hold for both traces"
+        )
+    return chosen
 
 
 def _first_counted(chosen: NDArray[np.bool_], first: int, fraction: float) -> int:
