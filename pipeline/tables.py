@@ -132,7 +132,11 @@ DECISIONS = (
         "computed although the replica has them: less than a block, or the prompt's last",
     ),
     _nullable("best_matched_tokens", pa.uint32(), "longest match that any replica held"),
-    _nullable("queue_wait_ms", pa.float64(), "queue of the replica when the request came"),
+    _nullable(
+        "queue_wait_ms",
+        pa.float64(),
+        "how long it waited: for the queue of the replica, and for room",
+    ),
     _nullable("exec_ms", pa.float64(), "matched x lookup + computed x prefill, to 0.0001 ms"),
     _nullable("ttft_ms", pa.float64(), "queue_wait_ms + exec_ms, to 0.01 ms"),
     _nullable("evicted_tokens", pa.uint64(), "tokens evicted to make room for it"),
@@ -178,13 +182,15 @@ EVICTIONS = (
         "request that used them last on this replica; null for one of the warm-up trace",
     ),
     Column("age_requests", pa.uint64(), "requests that were replayed since then"),
-    Column("age_ms", pa.float64(), "time since that request came"),
+    Column("age_ms", pa.float64(), "time from the arrival of that request to that of seq"),
     _nullable(
         "asked_again_seq",
         pa.uint64(),
         "next request that is replayed, on any replica, that wanted these tokens; null if none",
     ),
-    _nullable("asked_again_ms", pa.float64(), "time from the eviction to that request"),
+    _nullable(
+        "asked_again_ms", pa.float64(), "time from the arrival of seq to that of this request"
+    ),
     Column("asked_again_tokens", pa.uint32(), "how many of them it wanted, 0 if none did"),
     Column("is_warmup", pa.bool_(), "happened during the warm-up"),
 )

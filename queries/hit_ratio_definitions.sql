@@ -55,7 +55,7 @@ defined as (
             (
                 2,
                 'tokens_whole_run',
-                'hit tokens / prompt tokens, of all requests of the trace, in its own warm-up too',
+                'hit tokens / prompt tokens, of requests served in the trace, in its warm-up too',
                 run_matched_tokens,
                 run_prompt_tokens
             ),
@@ -90,7 +90,7 @@ defined as (
             (
                 7,
                 'unlimited_cache',
-                'tokens that any replica ever had / prompt tokens: no cache can hit more',
+                'tokens that any replica ever had / prompt tokens, of the same requests: the limit',
                 known_tokens,
                 prompt_tokens
             )

@@ -45,7 +45,8 @@ def no_room(seen: Fleet, request: Batch, outcome: Outcome) -> str:
             f"the prompt takes {_blocks(blocks, rules.block_tokens)}, and a replica has"
             f" {_blocks(rules.capacity_blocks, rules.block_tokens)}"
         )
-    need = blocks - -(-matched // rules.block_tokens)
+    match = -(-matched // rules.block_tokens)
+    need = blocks - match
     taken = int(replica["resident_blocks"]) + int(replica["held_blocks"])
     pinned = int(replica["pinned_blocks"]) + int(replica["held_blocks"])
     flying = int(replica["queued_requests"]) + int(replica["running_requests"])
@@ -54,6 +55,7 @@ def no_room(seen: Fleet, request: Batch, outcome: Outcome) -> str:
         f" pinned: of {_blocks(rules.capacity_blocks, rules.block_tokens)}"
         f" {rules.capacity_blocks - taken:,} are free, {pinned:,} pinned by {flying:,}"
         f" request{'' if flying == 1 else 's'} in flight"
+        + (f"; what it matches, {match:,} of them, stays" if match else "")
     )
 
 
