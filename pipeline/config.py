@@ -57,7 +57,7 @@ class EngineConfig:
                           of the router (`probe`), the one on the chosen replica (`match`), which
                           touch an edge that matches in part as a whole, or none (`insert`)
     in_flight             `none`: requests come one after another; `pins`: a request's path can't
-                          be evicted from its arrival until its last output token
+                          be evicted from its insertion until its last output token
     when_full             what happens if everything that could be evicted is pinned
     cache_output          whether prompt and output are kept when a request completes
     """

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pipeline.errors import TraceError
 from pipeline.files import whole_file
-from pipeline.prepare import made_beside, read_requests
-from pipeline.tables import ARRIVAL_TYPE, BLOCK_COLUMN, EARLIEST_US
+from pipeline.prepare import check_block_size, made_beside, read_requests
+from pipeline.tables import ARRIVAL_TYPE, EARLIEST_US
 from pipeline.trace import TraceFile, TraceMetadata, TraceWriter
 from pipeline.trace.checks import check_order
 
@@ -56,8 +56,7 @@ def _check_ids(trace: TraceFile) -> None:
             f"{trace.path}: its token ids were dropped, so it can't be linked to another trace:"
             " tokenize its logs again, without --no-tokens"
         )
-    if trace.ids == BLOCK_COLUMN and not trace.metadata.block_tokens:
-        raise TraceError(f"{trace.path}: {BLOCK_COLUMN} without a block size in its metadata")
+    check_block_size(trace)
 
 
 def _check_comparable(before: TraceFile, after: TraceFile) -> None:

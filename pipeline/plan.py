@@ -20,7 +20,7 @@ from pipeline.replay import trace_paths
 from pipeline.replay.fleet import TracePaths
 from pipeline.replay.loop import Batch
 from pipeline.subset import check_subset, chosen_requests
-from pipeline.times import chosen_clock, clock_ticks, count_outputs, decode_ticks, no_clock
+from pipeline.times import check_clock, chosen_clock, clock_ticks, count_outputs, decode_ticks
 from pipeline.trace.checks import TraceColumns
 from pipeline.trace.reader import TraceFile, carried_names
 
@@ -70,7 +70,8 @@ class Plan:
         """Yield all requests that are replayed, from `rows` rows of the trace at a time."""
         first, columns = 0, self.columns
         decode_ms = self.config.cost.decode_ms_per_token
-        for table in self.trace.batches([*carried_names(), "output_tokens"], rows):
+        outputs = [] if self.config.engine.in_flight == "none" else ["output_tokens"]
+        for table in self.trace.batches([*carried_names(), *outputs], rows):
             here = slice(first, first + len(table))
             chosen = self.chosen[here]
             carried = table if chosen.all() else table.filter(pa.array(chosen))
@@ -92,11 +93,12 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
 
     Raises UsageError where settings contradict each other or the trace, TraceError for the trace.
     """
-    _check_settings(config)
+    check_clock(config.engine, config.clock.clock)
     began = time.perf_counter()
     opened = TraceFile.open(trace_path)
     engine = _resolved(config, opened)
-    check_subset(opened, config.subset)
+    if config.subset.warmup is not None or not opened.linked:
+        check_subset(config.subset)
     if config.subset.warmup is not None:
         _check_outputs(engine, TraceFile.open(Path(config.subset.warmup)))
     with ExitStack() as stack:
@@ -127,17 +129,6 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
             link_s=linked - began,
             tree_s=time.perf_counter() - linked,
         )
-
-
-def _check_settings(config: ReplayConfig) -> None:
-    """Raise UsageError for settings that contradict each other whatever the trace."""
-    engine = config.engine
-    if (
-        engine.in_flight == "pins"
-        and engine.when_full == "wait"
-        and config.clock.clock == "arrivals"
-    ):
-        raise no_clock()
 
 
 def _resolved(config: ReplayConfig, trace: TraceFile) -> EngineConfig:

@@ -94,8 +94,7 @@ def write_links(trace: TraceFile, target: Path, *, keep_ids: bool = True) -> Non
     """
     if trace.ids is None:
         raise TraceError(f"{trace.path}: it has no token ids, so its links can't be made anew")
-    if trace.ids == BLOCK_COLUMN and not trace.metadata.block_tokens:
-        raise TraceError(f"{trace.path}: {BLOCK_COLUMN} without a block size in its metadata")
+    check_block_size(trace)
     outputs = trace.has_output_ids
     with (
         whole_file(target) as temporary,
@@ -109,6 +108,12 @@ def write_links(trace: TraceFile, target: Path, *, keep_ids: bool = True) -> Non
     ):
         for requests in read_requests(trace, outputs=outputs):
             writer.write(requests)
+
+
+def check_block_size(trace: TraceFile) -> None:
+    """Raise TraceError for blocks of which nothing says how many tokens they have."""
+    if trace.ids == BLOCK_COLUMN and not trace.metadata.block_tokens:
+        raise TraceError(f"{trace.path}: {BLOCK_COLUMN} without a block size in its metadata")
 
 
 def read_requests(trace: TraceFile, *, outputs: bool) -> Iterator[Requests]:

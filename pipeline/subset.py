@@ -48,13 +48,11 @@ _UNSTABLE = frozenset[str]().union(
 """Functions of DuckDB that would choose other requests in the next run."""
 
 
-def check_subset(trace: TraceFile, subset: SubsetConfig) -> None:
-    """Raise UsageError for a predicate that can't be one, before any links are made."""
-    joined = subset.warmup is not None
+def check_subset(subset: SubsetConfig) -> None:
+    """Raise UsageError for a predicate that can't be one on a trace whose links will be made."""
     if subset.where is not None:
-        own = trace.linked and not joined
-        columns = _columns(trace) if own else pa.schema(list(_TYPES.items()))
-        _used(subset.where, columns, joined=joined)
+        columns = pa.schema(list(_TYPES.items()))
+        _used(subset.where, columns, joined=subset.warmup is not None)
 
 
 def chosen_requests(

@@ -15,21 +15,20 @@ _TICKS_PER_US = 10
 _MOST_TICKS = 2**62
 
 
-def no_clock() -> UsageError:
-    """Return the error of a replay that would wait where no time passes."""
-    return UsageError(
-        "when-full wait needs a clock: with the clock arrivals no request completes between two"
-        " others; give --clock timestamps for a trace with times, or --when-full reject"
-    )
+def check_clock(engine: EngineConfig, clock: str | None) -> None:
+    """Raise UsageError if requests would wait where no time passes."""
+    if clock == "arrivals" and engine.in_flight == "pins" and engine.when_full == "wait":
+        raise UsageError(
+            "when-full wait needs a clock: with the clock arrivals no request completes between"
+            " two others; give --clock timestamps for a trace with times, or --when-full reject"
+        )
 
 
 def chosen_clock(config: ReplayConfig, arrival_us: NDArray[np.int64]) -> str:
     """Return the clock of a run: as asked, else timestamps where the arrivals differ."""
     differ = arrival_us[0] < arrival_us[-1]
     clock = config.clock.clock or ("timestamps" if differ else "arrivals")
-    engine = config.engine
-    if clock == "arrivals" and engine.in_flight == "pins" and engine.when_full == "wait":
-        raise no_clock()
+    check_clock(config.engine, clock)
     return clock
 
 
