@@ -5,68 +5,58 @@ with fleets as (
     select distinct policy
     from replicas
 ),
+ages as (
+    select
+        policy,
+        'ms' as unit,
+        age_ms as age,
+        evicted_tokens
+    from evictions
+    union all
+    select
+        policy,
+        'requests' as unit,
+        cast(age_requests as double) as age,
+        evicted_tokens
+    from evictions
+),
 -- tokens, not evictions: leaves differ in size
-times as (
+tokens_by_age as (
     select
         policy,
-        age_ms,
+        unit,
+        age,
         sum(evicted_tokens) as tokens
-    from evictions
+    from ages
     group by
         policy,
-        age_ms
+        unit,
+        age
 ),
-times_so_far as (
+so_far as (
     select
         policy,
-        age_ms,
+        unit,
+        age,
         sum(tokens) over (
-            partition by policy
-            order by age_ms
+            partition by policy, unit
+            order by age
         ) as tokens,
-        sum(tokens) over (partition by policy) as policy_tokens
-    from times
+        sum(tokens) over (partition by policy, unit) as all_tokens
+    from tokens_by_age
 ),
-ages_ms as (
+shares as (
     select
         policy,
-        min(age_ms) filter (where tokens * 10 >= policy_tokens) as p10,
-        min(age_ms) filter (where tokens * 2 >= policy_tokens) as p50,
-        min(age_ms) filter (where tokens * 10 >= policy_tokens * 9) as p90,
-        min(age_ms) filter (where tokens * 100 >= policy_tokens * 99) as p99
-    from times_so_far
-    group by policy
-),
-requests as (
-    select
-        policy,
-        age_requests,
-        sum(evicted_tokens) as tokens
-    from evictions
+        unit,
+        min(age) filter (where tokens * 10 >= all_tokens) as p10,
+        min(age) filter (where tokens * 2 >= all_tokens) as p50,
+        min(age) filter (where tokens * 10 >= all_tokens * 9) as p90,
+        min(age) filter (where tokens * 100 >= all_tokens * 99) as p99
+    from so_far
     group by
         policy,
-        age_requests
-),
-requests_so_far as (
-    select
-        policy,
-        age_requests,
-        sum(tokens) over (
-            partition by policy
-            order by age_requests
-        ) as tokens,
-        sum(tokens) over (partition by policy) as policy_tokens
-    from requests
-),
-ages_requests as (
-    select
-        policy,
-        min(age_requests) filter (where tokens * 10 >= policy_tokens) as p10,
-        min(age_requests) filter (where tokens * 2 >= policy_tokens) as p50,
-        min(age_requests) filter (where tokens * 10 >= policy_tokens * 9) as p90,
-        min(age_requests) filter (where tokens * 100 >= policy_tokens * 99) as p99
-    from requests_so_far
-    group by policy
+        unit
 ),
 counts as (
     select
@@ -82,16 +72,20 @@ select
     coalesce(counts.evictions, 0) as evictions,
     coalesce(counts.evicted_tokens, 0) as evicted_tokens,
     coalesce(counts.evicted_nodes, 0) as evicted_nodes,
-    round(ages_ms.p10, 2) as p10_age_ms,
-    round(ages_ms.p50, 2) as p50_age_ms,
-    round(ages_ms.p90, 2) as p90_age_ms,
-    round(ages_ms.p99, 2) as p99_age_ms,
-    ages_requests.p10 as p10_age_requests,
-    ages_requests.p50 as p50_age_requests,
-    ages_requests.p90 as p90_age_requests,
-    ages_requests.p99 as p99_age_requests
+    round(in_ms.p10, 2) as p10_age_ms,
+    round(in_ms.p50, 2) as p50_age_ms,
+    round(in_ms.p90, 2) as p90_age_ms,
+    round(in_ms.p99, 2) as p99_age_ms,
+    cast(in_requests.p10 as ubigint) as p10_age_requests,
+    cast(in_requests.p50 as ubigint) as p50_age_requests,
+    cast(in_requests.p90 as ubigint) as p90_age_requests,
+    cast(in_requests.p99 as ubigint) as p99_age_requests
 from fleets
 left join counts on counts.policy = fleets.policy
-left join ages_ms on ages_ms.policy = fleets.policy
-left join ages_requests on ages_requests.policy = fleets.policy
+left join shares as in_ms
+    on in_ms.policy = fleets.policy
+    and in_ms.unit = 'ms'
+left join shares as in_requests
+    on in_requests.policy = fleets.policy
+    and in_requests.unit = 'requests'
 order by fleets.policy;
