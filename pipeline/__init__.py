@@ -6,7 +6,8 @@ The map, in reading order; a file imports only what stands above it (checked by 
     kernel      @kernel, the one numba decorator, and where compiled kernels are kept
     files       files and folders that appear whole or not at all
     sql_files   the SQL files of queries/ and what they say of themselves
-    config      fleet, cost and clock: frozen, validated once
+    config      fleet, engine, cost, clock, routing: frozen, validated once
+    toml_files  fleet.toml and policies.toml -> config
     tables      the contracts: columns of trace, decisions, evictions, replicas
     radix       RadixKvTree: the readable radix tree, online and as executable specification
     router      GpuReplica, CacheAwareRouter and the burst comparison
@@ -27,6 +28,8 @@ The map, in reading order; a file imports only what stands above it (checked by 
     tokenize    request logs -> trace
     replay      the fleet on branch points: cache, cost, policies, the one loop
     times       when requests come and complete
+    absences    when replicas go away and return
+    sessions    what names a request's session to a router
     plan        a trace and a configuration, ready to be replayed
     windows     what each replica did in each window of time
     totals      a policy's sums over a run

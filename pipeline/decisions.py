@@ -8,9 +8,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.files import PARTIAL
+from pipeline.kernel import NONE
 from pipeline.plan import Plan
+from pipeline.replay import Replayer
 from pipeline.replay.cost import CENTS_PER_MS, TICKS_PER_MS
-from pipeline.replay.loop import SERVED
+from pipeline.replay.serve import SERVED
 from pipeline.replay.tokens import Decided
 from pipeline.run_folder import TABLES, table_file
 from pipeline.tables import DECISIONS, EVICTIONS, OUTCOMES, REPLICAS, schema
@@ -28,10 +30,11 @@ class DecisionWriter:
     and null stands for what came before.
     """
 
-    def __init__(self, run: Path, policy: str, plan: Plan) -> None:
+    def __init__(self, run: Path, policy: str, plan: Plan, replayer: Replayer) -> None:
         self._first, self._counted = plan.first, plan.counted
         self._arrival_us, self._rank = plan.columns.arrival_us, plan.rank
-        self._in_flight = plan.config.engine.in_flight != "none"
+        self._in_flight = replayer.counts_requests
+        self._policy = replayer.spec.policy
         self._files = {}
         for table, columns in _TABLES.items():
             file = table_file(run, table, policy)
@@ -64,6 +67,9 @@ class DecisionWriter:
         rejected = rows["outcome"] != SERVED
         outcomes = pa.DictionaryArray.from_arrays(rows["outcome"], pa.array(OUTCOMES))
         same = ("best_matched_tokens", "evicted_tokens", "evicted_nodes", "resident_tokens")
+        scores = pa.array([score.name for score in self._policy.scores])
+        branches = pa.array(rows["branch"], mask=rejected)
+        decided_by = pa.DictionaryArray.from_arrays(branches, scores)
         served = {
             "replica_id": rows["replica_id"],
             **decided.tokens,
@@ -71,12 +77,16 @@ class DecisionWriter:
             "queue_wait_ms": rows["queue_ticks"] / TICKS_PER_MS,
             "exec_ms": rows["exec_ticks"] / TICKS_PER_MS,
             "ttft_ms": rows["ttft_cents"] / CENTS_PER_MS,
+            "best_replica_id": rows["best_replica_id"],
+            "regret_ms": rows["regret_ticks"] / TICKS_PER_MS,
         }
-        in_flight = ("queued_requests", "running_requests") if self._in_flight else ()
-        served |= {name: rows[name] for name in in_flight}
+        known = ["queued_requests", "running_requests"] if self._in_flight else []
+        known += ["believed_matched_tokens"] if self._policy.looks_up else []
+        served |= {name: rows[name] for name in known}
         return {
             "seq": decided.seq - self._first,
             "outcome": outcomes.cast(pa.string()),
+            "decided_by": decided_by.cast(pa.string()),
             "prompt_tokens": decided.prompt_tokens,
             "is_warmup": decided.seq < self._counted,
             **{name: pa.array(values, mask=rejected) for name, values in served.items()},
@@ -93,6 +103,9 @@ class DecisionWriter:
             "seq": seq - self._first,
             "arrival": pa.array(arrival_us[seq]).cast(pa.timestamp("us")),
             "for_seq": self._of_trace(evictions["for_seq"]),
+            "cause": pa.DictionaryArray.from_arrays(
+                (evictions["for_seq"] == NONE).astype(np.int8), pa.array(["room", "restart"])
+            ).cast(pa.string()),
             "last_used_seq": self._of_trace(last_used),
             "age_requests": self._rank[seq] - self._rank[last_used],
             "age_ms": (arrival_us[seq] - arrival_us[last_used]) / 1e3,

@@ -21,7 +21,11 @@ class TraceError(ReplayError):
 
 
 class PolicyError(ReplayError):
-    """A routing policy answered with a replica that the fleet does not have."""
+    """A routing policy failed, or chose a replica that it was not shown; `seq` is the request."""
+
+    def __init__(self, message: str, seq: int) -> None:
+        super().__init__(message)
+        self.seq = seq
 
 
 class RunError(ReplayError):

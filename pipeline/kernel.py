@@ -32,6 +32,7 @@ def kernel(
     allocates: bool = False,
     inner: bool = False,
     inline: bool = True,
+    checked: bool = False,
 ) -> Any:
     """Compile a function in nopython mode, without the GIL, kept on disk if that is possible.
 
@@ -43,14 +44,19 @@ def kernel(
     Python needs to call it takes as long to compile as the kernel itself. It becomes part of its
     callers, because a call with the state costs some 100 ns, unless it is large and not to
     `inline`.
+
+    One that is `checked` is not ours: it may allocate, an index out of bounds is an error, and it
+    is not kept, because nothing would notice an edit in what it calls.
     """
     if function is None:
         options = {"signature": signature, "allocates": allocates, "inner": inner}
-        return lambda f: kernel(f, **options, inline=inline)
-    folder = cache_folder()
+        return lambda f: kernel(f, **options, inline=inline, checked=checked)
+    folder = None if checked else cache_folder()
     njit: Any = numba.njit
     options = {"no_cpython_wrapper": inner, "no_cfunc_wrapper": inner}
     options["forceinline"] = inner and inline
+    options["boundscheck"] = checked or None
+    allocates = allocates or checked
     compiled = njit(signature, nogil=True, _nrt=allocates, cache=folder is not None, **options)
     settings: Any = numba.config
     before = settings.CACHE_DIR

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.decisions import DecisionWriter
+from pipeline.errors import PolicyError
 from pipeline.plan import Plan, Step
 from pipeline.replay import Replayer
 from pipeline.replay.tokens import Decided, token_split
@@ -17,16 +18,21 @@ from pipeline.windows import ReplicaWindows
 
 
 class Lane:
-    """Replays under one policy into a run folder; a context manager. Lanes share no state."""
+    """Replays under one policy and seed into a run folder; a context manager.
 
-    def __init__(self, folder: Path, policy: str, plan: Plan) -> None:
+    Lanes share no state.
+    """
+
+    def __init__(self, folder: Path, policy: str, plan: Plan, seed: int) -> None:
         replicas = plan.config.fleet.replicas
         self._plan = plan
-        self._replayer = Replayer(plan.paths, plan.config, policy)
-        self._writer = DecisionWriter(folder, policy, plan)
+        self._replayer = Replayer(plan.paths, plan.config, policy, seed, plan.changes)
+        self._writer = DecisionWriter(folder, policy, plan, self._replayer)
         counted = (plan.counted, int(np.flatnonzero(plan.chosen)[-1]))
         self._windows = ReplicaWindows(plan.columns.arrival_us, counted, replicas)
         self.totals = Totals(policy, replicas)
+        self.policy, self.seed = policy, seed
+        self.requests = 0
         self.replay_s = 0.0
         self.write_s = 0.0
 
@@ -46,7 +52,10 @@ class Lane:
     def step(self, step: Step) -> None:
         """Do the next batch."""
         began = time.perf_counter()
-        rows, evictions = self._replayer.replay(step.batch)
+        try:
+            rows, evictions = self._replayer.replay(step.batch)
+        except PolicyError as error:
+            raise self._named(error, step) from error
         replayed = time.perf_counter()
         batch, block_tokens = step.batch, self._plan.config.engine.block_tokens
         split = token_split(batch.prompt_tokens, rows, block_tokens)
@@ -57,6 +66,7 @@ class Lane:
         for table in (self.totals, self._windows):
             table.add(decided.part(slice(counted, None)))
         self._add_evictions(evictions)
+        self.requests += len(rows)
         self.replay_s += replayed - began
         self.write_s += time.perf_counter() - replayed
 
@@ -65,6 +75,13 @@ class Lane:
         self._add_evictions(self._replayer.finish())
         for table in (self.totals, self._windows):
             table.end(self._replayer.fleet.replicas["resident_tokens"])
+
+    def _named(self, error: PolicyError, step: Step) -> PolicyError:
+        """Return the error with the name of its request."""
+        place = int(np.searchsorted(step.batch.seq, error.seq))
+        name = step.carried["request_id"][place].as_py()
+        seq = error.seq - self._plan.first
+        return PolicyError(f"request {name} (seq {seq}): {error}", error.seq)
 
     def _add_evictions(self, evictions: NDArray[Any]) -> None:
         self._writer.write_evictions(evictions[evictions["seq"] >= self._plan.first])

@@ -6,21 +6,31 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.absences import fleet_changes
 from pipeline.config import EngineConfig, ReplayConfig, SubsetConfig
 from pipeline.errors import UsageError
 from pipeline.joined import joined_trace
 from pipeline.prepare import ready_trace
-from pipeline.replay import trace_paths
+from pipeline.replay import find_policy, trace_paths
 from pipeline.replay.fleet import TracePaths
-from pipeline.replay.loop import Batch
+from pipeline.replay.policies.rule import ACTIVE, LOAD, SESSION
+from pipeline.replay.router import Batch
+from pipeline.sessions import session_names
 from pipeline.subset import check_subset, chosen_requests
-from pipeline.times import check_clock, chosen_clock, clock_ticks, count_outputs, decode_ticks
+from pipeline.times import (
+    Outputs,
+    check_clock,
+    chosen_clock,
+    clock_ticks,
+    count_outputs,
+    output_tokens,
+)
 from pipeline.trace.checks import TraceColumns
 from pipeline.trace.reader import TraceFile, carried_names
 
@@ -47,6 +57,9 @@ class Plan:
     counted        row of the first request that counts
     paths          the trace tree, as the engine keeps it
     clock_ticks    int64[rows]  how far queues have drained when each request comes
+    changes        records.CHANGE: when replicas go away and return
+    needs          all that any of the policies needs, see policies.rule
+    completes      whether it matters when requests complete
     without_output_tokens  requests of which it is not known when they complete, if that matters
     link_s, tree_s seconds that links and tree took
     """
@@ -62,6 +75,9 @@ class Plan:
     counted: int
     paths: TracePaths
     clock_ticks: NDArray[np.int64]
+    changes: NDArray[Any]
+    needs: int
+    completes: bool
     without_output_tokens: int
     link_s: float
     tree_s: float
@@ -69,20 +85,21 @@ class Plan:
     def steps(self, rows: int) -> Iterator[Step]:
         """Yield all requests that are replayed, from `rows` rows of the trace at a time."""
         first, columns = 0, self.columns
-        decode_ms = self.config.cost.decode_ms_per_token
-        outputs = [] if self.config.engine.in_flight == "none" else ["output_tokens"]
+        outputs = ["output_tokens"] if self.completes else []
         for table in self.trace.batches([*carried_names(), *outputs], rows):
             here = slice(first, first + len(table))
             chosen = self.chosen[here]
             carried = table if chosen.all() else table.filter(pa.array(chosen))
             first += len(table)
             if len(carried):
+                nobody = np.zeros(len(carried), np.uint64)
                 batch = Batch(
                     seq=here.start + np.flatnonzero(chosen),
                     prompt_tokens=columns.prompt_tokens[here][chosen].astype(np.int64),
                     first_token_id=columns.first_token_id[here][chosen],
                     clock_ticks=self.clock_ticks[here][chosen],
-                    decode_ticks=decode_ticks(carried, decode_ms),
+                    output_tokens=output_tokens(carried),
+                    session=session_names(carried) if self.needs & SESSION else nobody,
                 )
                 yield Step(batch, carried)
 
@@ -111,7 +128,13 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
         _check_output_links(engine, columns, trace_path)
         chosen = _chosen(trace, config.subset, first)
         clock = chosen_clock(config, columns.arrival_us[first:][chosen[first:]])
-        outputs = count_outputs(trace, chosen & (columns.prompt_tokens > 0), engine)
+        needs = _needs(config)
+        completes = engine.in_flight != "none" or bool(
+            needs & (LOAD | ACTIVE) or config.fleet.absences
+        )
+        known = chosen & (columns.prompt_tokens > 0)
+        outputs = count_outputs(trace, known) if completes else Outputs(0, 0)
+        ticks = clock_ticks(config, clock, columns, chosen, outputs.tokens)
         linked = time.perf_counter()
         yield Plan(
             trace=trace,
@@ -124,11 +147,22 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
             first=first,
             counted=_first_counted(chosen, first, config.subset.warmup_fraction),
             paths=trace_paths(columns.links, columns.wholes, engine, chosen),
-            clock_ticks=clock_ticks(config, clock, columns, chosen, outputs.tokens),
+            clock_ticks=ticks,
+            changes=fleet_changes(config.fleet, clock, columns.arrival_us, ticks, first),
+            needs=needs,
+            completes=completes,
             without_output_tokens=outputs.unknown,
             link_s=linked - began,
             tree_s=time.perf_counter() - linked,
         )
+
+
+def _needs(config: ReplayConfig) -> int:
+    """Return all that any of the policies needs."""
+    needs = 0
+    for policy in config.policies:
+        needs |= find_policy(policy, config.routing).policy.needs
+    return needs
 
 
 def _resolved(config: ReplayConfig, trace: TraceFile) -> EngineConfig:
@@ -142,11 +176,12 @@ def _resolved(config: ReplayConfig, trace: TraceFile) -> EngineConfig:
             f"{trace.path}: block-tokens is {engine.block_tokens}, but the trace knows only"
             f" blocks of {own} tokens: give a multiple of {own}"
         )
-    if config.fleet.capacity_tokens < engine.block_tokens:
-        raise UsageError(
-            f"capacity-tokens is {config.fleet.capacity_tokens}: that is less than one block of"
-            f" {engine.block_tokens} tokens"
-        )
+    for member in config.fleet.members:
+        if member.capacity_tokens < engine.block_tokens:
+            raise UsageError(
+                f"capacity-tokens is {member.capacity_tokens}: that is less than one block of"
+                f" {engine.block_tokens} tokens"
+            )
     return engine
 
 

@@ -1,6 +1,7 @@
 """replay_trace: a trace and a configuration in, a run folder out."""
 
 import json
+import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,18 +14,18 @@ from typing import Any
 import numpy as np
 
 import pipeline
-from pipeline.config import DEFAULT_BATCH_REQUESTS, ReplayConfig
+from pipeline.config import DEFAULT_BATCH_REQUESTS, TIES, ReplayConfig
 from pipeline.errors import RunError, UsageError
 from pipeline.files import PARTIAL, whole_folder
 from pipeline.lane import Lane
 from pipeline.plan import Plan, planned
-from pipeline.replay import find_policy
-from pipeline.run_folder import FORMAT, foreign_names, read_run
+from pipeline.replay import PolicySpec, find_policy
+from pipeline.run_folder import FORMAT, foreign_names, read_run, seed_folder
 from pipeline.tables import SCHEMA_VERSION
-from pipeline.totals import Totals
 from pipeline.trace.reader import fingerprint
 
 _MOST_REQUESTS = 100_000_000
+_MOST_ROWS_AT_ONCE = 8_000_000  # of all replays; each keeps some 100 bytes of a row
 
 
 def replay_trace(
@@ -47,12 +48,16 @@ def replay_trace(
         plan = stack.enter_context(planned(trace_path, config))
         folder = stack.enter_context(whole_folder(target))
         timings = {"link_s": plan.link_s, "tree_s": plan.tree_s}
-        totals, busy = _replay(plan, folder, batch_requests)
-        timings |= {**busy, "total_s": time.perf_counter() - began}
+        lanes = _replay(plan, folder, batch_requests)
+        for name in ("replay_s", "write_s"):
+            timings[name] = sum(getattr(lane, name) for lane in lanes)
+        timings["total_s"] = time.perf_counter() - began
+        first = [lane for lane in lanes if lane.seed == config.routing.seed]
         run = {
             **_about(plan, _lasting(plan.own.path, trace_path), config),
-            "totals": {t.policy: t.as_dict() for t in totals},
+            "totals": {lane.policy: lane.totals.as_dict() for lane in first},
             "timings": {name: round(seconds, 6) for name, seconds in timings.items()},
+            "lanes": [_timed(lane) for lane in lanes],
         }
         text = json.dumps(run, indent=2) + "\n"
         Path(folder, f"run.json{PARTIAL}").write_text(text, encoding="utf-8")
@@ -85,6 +90,9 @@ def _about(plan: Plan, path: Path, config: ReplayConfig) -> dict[str, Any]:
             **asdict(config),
             "chosen_clock": plan.clock,
             "chosen_block_tokens": plan.config.engine.block_tokens,
+            "chosen_policies": [
+                _chosen(find_policy(policy, config.routing), config) for policy in config.policies
+            ],
         },
     }
 
@@ -98,9 +106,9 @@ def _check(target: Path, config: ReplayConfig, batch_requests: int) -> None:
     if not 1 <= batch_requests <= _MOST_REQUESTS:
         raise UsageError(f"batch-requests is {batch_requests}: give 1 to {_MOST_REQUESTS:,}")
     for policy in config.policies:
-        find_policy(policy)
-    if len(set(config.policies)) < len(config.policies):
-        raise UsageError("a policy is named twice")
+        find_policy(policy, config.routing)
+        if config.policies.count(policy) > 1:
+            raise UsageError(f"policy {policy} is named twice: name it once")
     if target.exists() and not read_run(target) and not _is_empty_folder(target):
         raise RunError(f"{target}: exists and is not a run folder: remove it, or name another")
     foreign = foreign_names(target)
@@ -114,18 +122,74 @@ def _is_empty_folder(path: Path) -> bool:
     return path.is_dir() and next(path.iterdir(), None) is None
 
 
-def _replay(plan: Plan, folder: Path, batch_requests: int) -> tuple[list[Totals], dict[str, float]]:
+def _seeds(spec: PolicySpec, config: ReplayConfig) -> range:
+    """Return the seeds with which a policy is replayed."""
+    seed = config.routing.seed
+    return range(seed, seed + (config.routing.seeds if spec.chooses_at_random else 1))
+
+
+def _replay(plan: Plan, folder: Path, batch_requests: int) -> list[Lane]:
+    """Replay under all policies and seeds; of a large trace, under as many at once as fit."""
+    config = plan.config
+    wanted = [
+        (policy, seed)
+        for policy in config.policies
+        for seed in _seeds(find_policy(policy, config.routing), config)
+    ]
+    workers = min(len(wanted), os.cpu_count() or 1)
+    at_once = max(workers, _MOST_ROWS_AT_ONCE // len(plan.chosen))
+    lanes: list[Lane] = []
+    for first in range(0, len(wanted), at_once):
+        lanes += _side_by_side(plan, folder, wanted[first : first + at_once], batch_requests)
+    return lanes
+
+
+def _side_by_side(
+    plan: Plan, folder: Path, wanted: list[tuple[str, int]], batch_requests: int
+) -> list[Lane]:
     """Replay batch after batch; within a batch, policies run side by side."""
-    policies = plan.config.policies
+    first = plan.config.routing.seed
     with ExitStack() as stack:
-        lanes = [stack.enter_context(Lane(folder, policy, plan)) for policy in policies]
-        workers = min(len(lanes), os.cpu_count() or 1)
-        pool = stack.enter_context(ThreadPoolExecutor(workers))
+        lanes = []
+        for policy, seed in wanted:
+            place = folder if seed == first else seed_folder(folder, seed)
+            lanes.append(stack.enter_context(Lane(place, policy, plan, seed)))
+        pool = stack.enter_context(ThreadPoolExecutor(min(len(lanes), os.cpu_count() or 1)))
         for step in plan.steps(batch_requests):
             jobs = [pool.submit(lane.step, step) for lane in lanes]
             for job in jobs:
                 job.result()
         for lane in lanes:
             lane.finish()
-    busy = {name: sum(getattr(lane, name) for lane in lanes) for name in ("replay_s", "write_s")}
-    return [lane.totals for lane in lanes], busy
+    return lanes
+
+
+def _timed(lane: Lane) -> dict[str, Any]:
+    """Return how long a lane took."""
+    return {
+        "policy": lane.policy,
+        "seed": lane.seed,
+        "requests": lane.requests,
+        "replay_s": round(lane.replay_s, 6),
+        "write_s": round(lane.write_s, 6),
+        "requests_per_s": round(lane.requests / max(lane.replay_s, 1e-9)),
+    }
+
+
+def _chosen(spec: PolicySpec, config: ReplayConfig) -> dict[str, Any]:
+    """Return a policy with all its settings, as a run tells them."""
+    routed = spec.view.kind == "routed" and spec.policy.looks_up
+    names = (parameter.name for parameter in spec.policy.parameters)
+    values = (None if math.isinf(value) else value for value in spec.parameters)
+    return {
+        "policy": spec.text,
+        "name": spec.name,
+        "source": spec.policy.source,
+        "parameters": dict(zip(names, values, strict=True)),
+        "router_view": str(spec.view),
+        "router_tokens": spec.router_tokens if routed else None,
+        "router_ttl_ms": spec.router_ttl_ms if routed else None,
+        "tie": None if spec.policy.tie is None else TIES[spec.tie],
+        "chooses_at_random": spec.chooses_at_random,
+        "seeds": len(_seeds(spec, config)),
+    }

@@ -21,7 +21,16 @@ SERVED = "served"
 REJECTED_EMPTY = "rejected_empty"
 REJECTED_TOO_LONG = "rejected_too_long"
 REJECTED_PINNED = "rejected_pinned"
-OUTCOMES = (SERVED, REJECTED_EMPTY, REJECTED_TOO_LONG, REJECTED_PINNED)
+REJECTED_NO_REPLICA = "rejected_no_replica"
+FAILED = "failed"
+OUTCOMES = (
+    SERVED,
+    REJECTED_EMPTY,
+    REJECTED_TOO_LONG,
+    REJECTED_PINNED,
+    REJECTED_NO_REPLICA,
+    FAILED,
+)
 """Index = the code that the replay kernels write."""
 
 
@@ -112,8 +121,12 @@ DECISIONS = (
     Column("seq", pa.uint64(), "the trace's row number"),
     Column("arrival", ARRIVAL_TYPE, "when the router saw the request"),
     *CARRIED_COLUMNS,
-    _nullable("replica_id", pa.int32(), "replica that served it; null if rejected"),
-    Column("outcome", pa.string(), ", ".join(OUTCOMES[:-1]) + f" or {OUTCOMES[-1]}"),
+    _nullable("replica_id", pa.int32(), "replica that served it; null if none did"),
+    Column(
+        "outcome",
+        pa.string(),
+        ", ".join(OUTCOMES[:-1]) + f" or {OUTCOMES[-1]}: its replica was lost before it completed",
+    ),
     Column("prompt_tokens", pa.uint32(), "prompt length; = matched + computed if served"),
     _nullable("matched_tokens", pa.uint32(), "prefix found in the replica's cache"),
     _nullable(
@@ -133,12 +146,30 @@ DECISIONS = (
     ),
     _nullable("best_matched_tokens", pa.uint32(), "longest match that any replica held"),
     _nullable(
+        "believed_matched_tokens",
+        pa.uint32(),
+        "match that the router expected on the replica; null for a policy that doesn't look up",
+    ),
+    _nullable(
+        "decided_by", pa.string(), "which of its scores the policy went by, see replay policies"
+    ),
+    _nullable(
         "queue_wait_ms",
         pa.float64(),
         "how long it waited: for the queue of the replica, and for room",
     ),
     _nullable("exec_ms", pa.float64(), "matched x lookup + computed x prefill, to 0.0001 ms"),
     _nullable("ttft_ms", pa.float64(), "queue_wait_ms + exec_ms, to 0.01 ms"),
+    _nullable(
+        "best_replica_id",
+        pa.int32(),
+        "replica with the least queue + lookup + prefill for it when it came, the lowest of equals",
+    ),
+    _nullable(
+        "regret_ms",
+        pa.float64(),
+        "how much more that sum was on the replica that served it, to 0.0001 ms",
+    ),
     _nullable("evicted_tokens", pa.uint64(), "tokens evicted to make room for it"),
     _nullable(
         "evicted_nodes",
@@ -149,7 +180,8 @@ DECISIONS = (
     _nullable(
         "queued_requests",
         pa.uint32(),
-        "requests that wait on the replica when it comes; null unless requests are in flight",
+        "requests that wait on the replica when it comes; null unless requests are in flight,"
+        " or the policy counts them",
     ),
     _nullable(
         "running_requests",
@@ -164,14 +196,16 @@ EVICTIONS = (
         "seq",
         pa.uint64(),
         "latest request when it happened: the one that needed the room,"
-        " or the last before an output did",
+        " or the last before an output did, or before the replica restarted",
     ),
     Column("arrival", ARRIVAL_TYPE, "when that request came"),
     _nullable(
         "for_seq",
         pa.uint64(),
-        "request whose prompt, or output, needed the room; null for one of the warm-up trace",
+        "request whose prompt, or output, needed the room; null for one of the warm-up trace, and"
+        " for a restart",
     ),
+    Column("cause", pa.string(), "room, or restart: the replica crashed, or was drained"),
     Column("replica_id", pa.int32(), "replica that lost the tokens"),
     Column("evicted_tokens", pa.uint32(), "tokens that left together"),
     Column("evicted_nodes", pa.uint32(), "1 leaf, or so many blocks in the cache unit block"),

@@ -13,6 +13,7 @@ from pipeline.trace.reader import TraceFile
 
 _TICKS_PER_US = 10
 _MOST_TICKS = 2**62
+_MOST_WORK_TICKS = 2**53  # scores are 64-bit floats, and exact up to this
 
 
 def check_clock(engine: EngineConfig, clock: str | None) -> None:
@@ -46,10 +47,12 @@ def clock_ticks(
     """
     span_us = int(columns.arrival_us[-1]) - int(columns.arrival_us[0])
     longest = max(span_us * _TICKS_PER_US, len(columns.arrival_us) * config.clock.decay_ticks)
-    dearest = max(config.cost.prefill_ms_per_token, config.cost.lookup_ms_per_token)
+    slowest = min(member.speed for member in config.fleet.members)
+    dearest = max(config.cost.prefill_ms_per_token, config.cost.lookup_ms_per_token) / slowest
     work = int(columns.prompt_tokens.sum(dtype=np.uint64)) * int(dearest * TICKS_PER_MS + 1)
-    work += output_tokens * int(config.cost.decode_ms_per_token * TICKS_PER_MS + 1)
-    if longest + work >= _MOST_TICKS:
+    decode = config.cost.decode_ms_per_token / slowest
+    decode_work = output_tokens * int(decode * TICKS_PER_MS + 1)
+    if longest + work + decode_work >= _MOST_TICKS or work >= _MOST_WORK_TICKS:
         raise UsageError(
             "the trace's time span, or costs and decay times its requests, pass what 64 bits of"
             " 0.0001 ms hold: give smaller ones"
@@ -68,14 +71,12 @@ class Outputs(NamedTuple):
     unknown: int
 
 
-def count_outputs(trace: TraceFile, counted: NDArray[np.bool_], engine: EngineConfig) -> Outputs:
-    """Count what decides when requests complete; nothing where that does not matter.
+def count_outputs(trace: TraceFile, counted: NDArray[np.bool_]) -> Outputs:
+    """Count what decides when requests complete.
 
     `counted` are the requests of which to say how many don't tell.
     """
     tokens, known, first = 0, np.zeros(trace.rows, np.bool_), 0
-    if engine.in_flight == "none":
-        return Outputs(0, 0)
     for table in trace.batches(["seq", "output_tokens"], 1 << 20):
         if "output_tokens" in table.column_names:
             counts = table["output_tokens"]
@@ -85,12 +86,9 @@ def count_outputs(trace: TraceFile, counted: NDArray[np.bool_], engine: EngineCo
     return Outputs(tokens, int((counted & ~known).sum()))
 
 
-def decode_ticks(carried: pa.Table, decode_ms_per_token: float) -> NDArray[np.int64]:
-    """Return how long each output takes, rounded to ticks; one that is not known takes none."""
+def output_tokens(carried: pa.Table) -> NDArray[np.int64]:
+    """Return how many tokens each output has, 0 where that is not known."""
     if "output_tokens" not in carried.column_names:
         return np.zeros(len(carried), np.int64)
-    outputs = carried["output_tokens"].fill_null(0).to_numpy()
-    ticks: NDArray[np.int64] = np.rint(outputs * decode_ms_per_token * TICKS_PER_MS).astype(
-        np.int64
-    )
-    return ticks
+    counts: NDArray[np.int64] = carried["output_tokens"].fill_null(0).to_numpy().astype(np.int64)
+    return counts

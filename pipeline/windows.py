@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.kernel import NONE
 from pipeline.replay.cost import TICKS_PER_MS
 from pipeline.replay.tokens import Decided
 
@@ -35,6 +36,7 @@ class ReplicaWindows:
         self._max_queue = np.zeros(shape, np.int64)
         self._before = np.zeros(replicas, np.int64)
         self._resident = np.full(shape, -1, np.int64)
+        self._latest_seq = np.full(shape, -1, np.int64)
 
     def add(self, decided: Decided) -> None:
         """Add a batch of decisions that count, the next in order of seq."""
@@ -49,7 +51,9 @@ class ReplicaWindows:
             if name in added:
                 np.add.at(sums, place, added[name])
         np.maximum.at(self._max_queue, place, served.rows["queue_ticks"])
-        self._resident[place] = served.rows["resident_tokens"]  # the last of equal places stays
+        # The last of equal places stays.
+        self._resident[place] = served.rows["resident_tokens"]
+        self._latest_seq[place] = served.seq
 
     def add_warmup(self, decided: Decided) -> None:
         """Note what replicas hold after a batch that doesn't count."""
@@ -64,6 +68,10 @@ class ReplicaWindows:
         """Add cache.EVICTION rows that count."""
         place = (self._window(evictions["seq"]), evictions["replica_id"])
         np.add.at(self._sums["evicted_tokens"], place, evictions["evicted_tokens"])
+        restarts = evictions[evictions["for_seq"] == NONE]
+        place = (self._window(restarts["seq"]), restarts["replica_id"])
+        after = restarts["seq"] >= self._latest_seq[place]
+        self._resident[place[0][after], place[1][after]] = 0
 
     def _window(self, seq: NDArray[np.int64]) -> NDArray[np.int64]:
         window: NDArray[np.int64] = self._arrival_us[seq] // self.length_us - self._first

@@ -14,7 +14,7 @@ from pipeline.config import ClockConfig, CostModel, EngineConfig, FleetConfig, R
 from pipeline.links import LinkFinder
 from pipeline.replay import Replayer, trace_paths
 from pipeline.replay.fleet import TracePaths
-from pipeline.replay.loop import Batch
+from pipeline.replay.router import Batch
 from pipeline.tables import OUTCOMES, SERVED
 from pipeline.tree import TraceTree, build_tree
 from pipeline.upcoming import NEVER
@@ -112,7 +112,8 @@ class Engine:
         prompts = self.prompt_tokens[rows]
         self.done += len(prompts)
         seq, none = np.arange(first, self.done), np.zeros(len(prompts), np.int64)
-        batch = Batch(seq, prompts, self._first_ids[rows], self._clock[rows], none)
+        names = none.astype(np.uint64)
+        batch = Batch(seq, prompts, self._first_ids[rows], self._clock[rows], none, names)
         return self.replayer.replay(batch)
 
     def step(self, requests: int) -> EngineRun:

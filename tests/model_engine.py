@@ -15,7 +15,7 @@ from pipeline.config import CostModel, EngineConfig, FleetConfig, ReplayConfig
 from pipeline.links import LinkFinder
 from pipeline.replay import Replayer, trace_paths
 from pipeline.replay.fleet import Fleet, TracePaths
-from pipeline.replay.loop import Batch
+from pipeline.replay.router import Batch
 from pipeline.replay.tokens import token_split
 from pipeline.tables import OUTCOMES, SERVED
 from pipeline.tree import NO_WHOLES, Wholes
@@ -91,7 +91,8 @@ class ModelEngine:
             np.array([len(tokens) for tokens in prompts], np.int64),
             np.array([tokens[0] if tokens else 0 for tokens in prompts], np.uint64),
             drained_ticks(prompts, drain_ms),
-            np.rint(outputs * decode_ms_per_token * 1e4).astype(np.int64),
+            outputs,
+            np.zeros(len(prompts), np.uint64),
         )
 
     def step(self, requests: int) -> Step:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.config import ReplayConfig
-from pipeline.run_folder import FORMAT, TABLES, table_file
+from pipeline.run_folder import FORMAT, TABLES, seed_folder, table_file
 from pipeline.tables import DECISIONS, EVICTIONS, REPLICAS, SERVED, schema, trace_schema
 
 QUERIES = Path(__file__).parents[1] / "queries"
@@ -36,14 +37,44 @@ SETTINGS = {
     "sample": pa.float64(),
     "warmup_trace": pa.string(),
     "warmup_fraction": pa.float64(),
+    "router_view": pa.string(),
+    "router_capacity_tokens": pa.int64(),
+    "router_ttl_ms": pa.float64(),
+    "tie": pa.string(),
+    "seed": pa.int64(),
+    "seeds": pa.int64(),
 }
+CHOSEN_POLICIES = {
+    "policy": pa.string(),
+    "name": pa.string(),
+    "parameters": pa.string(),
+    "router_view": pa.string(),
+    "router_tokens": pa.int64(),
+    "router_ttl_ms": pa.float64(),
+    "tie": pa.string(),
+    "chooses_at_random": pa.bool_(),
+    "seeds": pa.int64(),
+}
+TIMINGS = {
+    "policy": pa.string(),
+    "seed": pa.int64(),
+    "requests": pa.int64(),
+    "replay_s": pa.float64(),
+    "write_s": pa.float64(),
+    "requests_per_s": pa.float64(),
+}
+SEED = pa.field("seed", pa.int64())
 SCHEMAS = {
     "decisions": schema(DECISIONS).append(POLICY),
     "evictions": schema(EVICTIONS).append(POLICY),
     "all_decisions": schema(DECISIONS).append(POLICY),
     "all_evictions": schema(EVICTIONS).append(POLICY),
     "replicas": schema(REPLICAS).append(POLICY),
+    "seed_decisions": schema(DECISIONS).append(POLICY).append(SEED),
+    "seed_replicas": schema(REPLICAS).append(POLICY).append(SEED),
     "settings": pa.schema(SETTINGS),
+    "policies": pa.schema(CHOSEN_POLICIES),
+    "timings": pa.schema(TIMINGS),
     "trace": trace_schema(None),
 }
 WINDOW_US = 1_000_000
@@ -56,14 +87,18 @@ Frames = dict[str, pl.DataFrame]
 class Run:
     """A run's views in one DuckDB connection, and the same rows as polars frames.
 
-    `rows` has decisions and evictions with those of the warm-up, as the run's files do.
+    `rows` has decisions and evictions with those of the warm-up, and in seed_decisions and
+    seed_replicas what further seeds than the first, 0, gave, as the run's files do.
     """
 
     def __init__(self, rows: dict[str, list[Row]], threads: int = 2, block_tokens: int = 1) -> None:
         views = {"settings": [{"block_tokens": block_tokens}], **rows}
         for name in ("decisions", "evictions"):
             views[f"all_{name}"] = rows.get(name, [])
-            views[name] = [row for row in views[f"all_{name}"] if not row["is_warmup"]]
+            views[name] = counted(views[f"all_{name}"])
+        for name in ("decisions", "replicas"):
+            first = [row | {"seed": 0} for row in views.get(name, [])]
+            views[f"seed_{name}"] = first + counted(rows.get(f"seed_{name}", []))
         tables = {
             name: pa.Table.from_pylist(views.get(name, []), schema=wanted)
             for name, wanted in SCHEMAS.items()
@@ -77,6 +112,11 @@ class Run:
         """Run queries/`query`.sql."""
         sql = (QUERIES / f"{query}.sql").read_text(encoding="utf-8")
         return pl.DataFrame(self.connection.sql(sql).to_arrow_table())
+
+
+def counted(rows: list[Row]) -> list[Row]:
+    """Leave out what is of the warm-up."""
+    return [row for row in rows if not row.get("is_warmup")]
 
 
 def decision(seq: int, **known: Any) -> Row:
@@ -110,6 +150,7 @@ def eviction(seq: int, **known: Any) -> Row:
         "arrival": START_US + seq,
         "policy": "cache_aware",
         "for_seq": seq,
+        "cause": "room",
         "replica_id": 0,
         "evicted_tokens": 1,
         "evicted_nodes": 1,
@@ -138,23 +179,43 @@ def write_run(
     folder: Path, rows: dict[str, list[Row]], config: ReplayConfig, /, **about: Any
 ) -> Path:
     """Write a run folder of hand-made rows; `about` replaces what run.json says by itself."""
-    for table in TABLES:
-        wanted = SCHEMAS[table].remove(SCHEMAS[table].get_field_index(POLICY.name))
-        for policy in config.policies:
-            mine = [row for row in rows.get(table, []) if row["policy"] == policy]
-            file = table_file(folder, table, policy)
-            file.parent.mkdir(parents=True)
-            pq.write_table(pa.Table.from_pylist(mine, schema=wanted), file)
-    run = {"format": FORMAT, "config": run_config(config)} | about
+    for policy in config.policies:
+        for table in TABLES:
+            _write_table(folder, table, policy, rows.get(table, []))
+        seeds = {row["seed"] for row in rows.get("seed_decisions", []) if row["policy"] == policy}
+        for seed, name in product(sorted(seeds), ("decisions", "replicas")):
+            further = [row for row in rows.get(f"seed_{name}", []) if row["seed"] == seed]
+            _write_table(seed_folder(folder, seed), name, policy, further)
+    run = {"format": FORMAT, "config": run_config(config), "lanes": lanes(config)} | about
     Path(folder, "run.json").write_text(json.dumps(run), encoding="utf-8")
     return folder
 
 
+def _write_table(folder: Path, table: str, policy: str, rows: list[Row]) -> None:
+    wanted = SCHEMAS[table].remove(SCHEMAS[table].get_field_index(POLICY.name))
+    mine = [row for row in rows if row["policy"] == policy]
+    file = table_file(folder, table, policy)
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(mine, schema=wanted), file)
+
+
 def run_config(config: ReplayConfig, **chosen: Any) -> Row:
     """Return what run.json has as its configuration; `chosen` replaces what the run chose."""
-    block_tokens = config.engine.block_tokens
-    defaults = {"chosen_clock": "arrivals", "chosen_block_tokens": block_tokens}
+    policies = [
+        dict.fromkeys(CHOSEN_POLICIES) | {"policy": policy, "parameters": {}}
+        for policy in config.policies
+    ]
+    defaults = {
+        "chosen_clock": "arrivals",
+        "chosen_block_tokens": config.engine.block_tokens,
+        "chosen_policies": policies,
+    }
     return {**asdict(config), **defaults, **chosen}
+
+
+def lanes(config: ReplayConfig) -> list[Row]:
+    """Return what run.json says of how long each policy took: nothing."""
+    return [dict.fromkeys(TIMINGS) | {"policy": policy} for policy in config.policies]
 
 
 def ratio(part: pl.Expr, whole: pl.Expr) -> pl.Expr:

@@ -19,6 +19,7 @@ from pipeline.cli.options import (
     rows_format,
     write,
 )
+from pipeline.cli.policies import policies
 from pipeline.cli.tokenize import formats, tokenize
 from pipeline.config import DEFAULT_BATCH_REQUESTS
 
@@ -58,7 +59,6 @@ def run(trace: Path, output: Path | None, batch_requests: int, form: str, **opti
     """
     config = replay_config(options)
     target = output or Path("runs", trace.stem)
-    load_kernels()
     from pipeline.run import replay_trace
 
     result = replay_trace(trace, target, config, batch_requests)
@@ -167,6 +167,7 @@ cli.add_command(formats)
 cli.add_command(describe)
 cli.add_command(explain)
 cli.add_command(engines)
+cli.add_command(policies)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from pipeline.cli.routing_options import fleet_of, policies_of, routing_of, routing_options
 from pipeline.config import (
     CACHE_UNITS,
     CLOCKS,
@@ -21,7 +22,6 @@ from pipeline.config import (
     ClockConfig,
     CostModel,
     EngineConfig,
-    FleetConfig,
     ReplayConfig,
     SubsetConfig,
     find_engine,
@@ -29,7 +29,7 @@ from pipeline.config import (
 from pipeline.errors import UsageError
 
 Command = Callable[..., Any]
-Config = TypeVar("Config", FleetConfig, CostModel, ClockConfig, SubsetConfig)
+Config = TypeVar("Config", CostModel, ClockConfig, SubsetConfig)
 PATH = click.Path(path_type=Path)
 DEFAULTS = ReplayConfig()
 _SECONDS_BETWEEN_LINES = 30
@@ -47,13 +47,6 @@ def fleet_options(command: Command) -> Command:
     """Add the options that make a ReplayConfig."""
     for option in reversed(
         [
-            click.option("--policy", "policies", multiple=True, metavar="NAME",
-                         help="Routing policy; may be repeated.  "
-                         f"[default: {', '.join(DEFAULTS.policies)}]"),
-            click.option("--replicas", type=int, default=DEFAULTS.fleet.replicas,
-                         help="Number of replicas."),
-            click.option("--capacity-tokens", type=int, default=DEFAULTS.fleet.capacity_tokens,
-                         help="KV cache of one replica, in tokens."),
             click.option("--prefill-ms-per-token", type=float,
                          default=DEFAULTS.cost.prefill_ms_per_token,
                          help="Cost of a token that has to be computed."),
@@ -102,22 +95,27 @@ def fleet_options(command: Command) -> Command:
         ]
     ):  # fmt: skip
         command = option(command)
-    return command
+    return routing_options(command)
 
 
 def replay_config(options: dict[str, Any]) -> ReplayConfig:
-    """Return the configuration that the options of `fleet_options` ask for."""
-    warmup = options["warmup"]
-    return ReplayConfig(
-        fleet=_taken(FleetConfig, options),
+    """Return the configuration that the options of `fleet_options` ask for.
+
+    Kernels are loaded for it, as policies are.
+    """
+    warmup, routing = options["warmup"], routing_of(options)
+    config = ReplayConfig(
+        fleet=fleet_of(options),
         engine=_engine(options),
         cost=_taken(CostModel, options),
         clock=_taken(ClockConfig, options),
         subset=_taken(
             SubsetConfig, {**options, "warmup": str(warmup.resolve()) if warmup else None}
         ),
-        policies=options["policies"] or DEFAULTS.policies,
+        routing=routing,
     )
+    load_kernels()
+    return replace(config, policies=policies_of(options, routing))
 
 
 def _taken(kind: type[Config], options: dict[str, Any]) -> Config:

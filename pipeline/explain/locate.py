@@ -15,6 +15,7 @@ from pipeline.config import (
     EngineConfig,
     FleetConfig,
     ReplayConfig,
+    RoutingConfig,
     SubsetConfig,
 )
 from pipeline.errors import RunError, TraceError, UsageError
@@ -34,11 +35,12 @@ def trace_and_config(run: Path) -> tuple[Path, ReplayConfig]:
         config = about["config"]
         path = Path(about["trace"]["path"])
         made = ReplayConfig(
-            fleet=FleetConfig(**config["fleet"]),
+            fleet=FleetConfig.of(config["fleet"]),
             engine=EngineConfig(**config["engine"]),
             cost=CostModel(**config["cost"]),
             clock=ClockConfig(**config["clock"]),
             subset=SubsetConfig(**config["subset"]),
+            routing=RoutingConfig(**config["routing"]),
             policies=tuple(config["policies"]),
         )
     except (KeyError, TypeError):

@@ -1,6 +1,5 @@
 """A replay up to one request under one policy, and what happens when it comes."""
 
-import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -9,9 +8,9 @@ from numpy.typing import NDArray
 
 from pipeline.config import DEFAULT_BATCH_REQUESTS
 from pipeline.plan import Plan
-from pipeline.replay import Replayer, find_policy
-from pipeline.replay.fleet import REQUEST, Fleet
-from pipeline.replay.loop import SERVED, Batch
+from pipeline.replay import Replayer
+from pipeline.replay.fleet import Fleet
+from pipeline.replay.router import Batch
 from pipeline.upcoming import UpcomingRequests, upcoming_requests
 
 _NOWHERE = -1  # a request that no replica served
@@ -33,7 +32,7 @@ class Outcome(NamedTuple):
 
     decision    its loop.DECISION
     fleet       the fleet afterwards, which still tells what its last look-up found
-    chosen      replica that it was routed to
+    chosen      replica that it was routed to, NONE if the policy was not asked
     evictions   cache.EVICTION rows of its prompt's insertion
     on_paths    for each of them a member of `witnesses` whose path begins to lose tokens
     losses      all cache.EVICTION rows before it that took tokens of its path, in order;
@@ -76,6 +75,19 @@ def witnesses(plan: Plan, row: int) -> UpcomingRequests:
     return upcoming_requests(tree._replace(last=ends), np.tile(before, 2))
 
 
+class Seen(NamedTuple):
+    """What there is when a request comes.
+
+    fleet   what the replicas hold and do in truth
+    shown   records.REPLICA of those that take requests, as the router showed them to the policy
+    chosen  the replica that the policy chooses, NONE if it is not asked
+    """
+
+    fleet: Fleet
+    shown: NDArray[Any]
+    chosen: int
+
+
 class Moment:
     """One policy's replay up to the request in a row of the plan."""
 
@@ -89,34 +101,40 @@ class Moment:
         self._itself = rows + row
         itself = np.arange(2 * rows) == self._itself
         paths = plan.paths._replace(upcoming=upcoming_requests(twice, itself))
-        self._replayer = Replayer(paths, plan.config, policy)
+        self._replayer = Replayer(paths, plan.config, policy, changes=plan.changes)
+        self.spec = self._replayer.spec
         self.history = History(np.full(rows, _NOWHERE, np.int16), np.zeros(rows, np.uint32))
         self._losses: list[NDArray[Any]] = []
+
+    @property
+    def counts_requests(self) -> bool:
+        """Whether requests in flight are followed."""
+        return self._replayer.counts_requests
 
     def replay(self, batch: Batch) -> None:
         """Serve the next requests before it."""
         decisions, evictions = self._replayer.replay(batch)
-        served = decisions["outcome"] == SERVED
+        served = decisions["replica_id"] >= 0
         seq = batch.seq[served]
         self.history.replica[seq] = decisions["replica_id"][served]
         self.history.held[seq] = decisions["resident_tokens_here"][served]
         self._note_losses(evictions)
 
-    def seen(self, request: Batch) -> Fleet:
-        """Return the fleet as the policy sees it when the request comes; nothing is served."""
-        twin = self._twin()
+    def seen(self, request: Batch) -> Seen:
+        """Return the fleet as it is when the request comes; nothing is served."""
+        twin = self._replayer.twin()
         # An empty prompt lets time pass, and is rejected before anything else.
         twin.replay(request._replace(prompt_tokens=np.zeros(1, np.int64)))
-        rules = twin.fleet.rules
         # One for which no replica is large enough is rejected right after it was routed.
-        twin.fleet = twin.fleet._replace(rules=rules._replace(capacity_blocks=0))
-        twin.replay(request)
-        return twin.fleet._replace(rules=rules)
+        capacity = twin.fleet.replicas["capacity_blocks"].copy()
+        twin.fleet.replicas["capacity_blocks"] = 0
+        [decision], _ = twin.replay(request)
+        twin.fleet.replicas["capacity_blocks"] = capacity
+        return Seen(twin.fleet, twin.shown().copy(), int(decision["routed_to"]))
 
-    def serve(self, request: Batch, seen: Fleet, before: UpcomingRequests) -> Outcome:
+    def serve(self, request: Batch, before: UpcomingRequests) -> Outcome:
         """Serve the request; `before` are the witnesses of the plan. To be called once."""
-        chosen = self._choice(request, seen)
-        twin = self._twin()
+        twin = self._replayer.twin()
         twin.fleet = twin.fleet._replace(
             upcoming=before._replace(earliest=before.earliest.copy()),
         )
@@ -129,36 +147,14 @@ class Moment:
         return Outcome(
             decision,
             self._replayer.fleet,
-            chosen,
+            int(decision["routed_to"]),
             evictions[own][:of_prompt],
             witnessed["asked_again_seq"][own][:of_prompt],
             np.concatenate(self._losses) if self._losses else evictions[:0],
         )
 
-    def _choice(self, request: Batch, seen: Fleet) -> int:
-        """Return which replica the policy chooses; a decision does not tell if it is rejected."""
-        if request.prompt_tokens[0] == 0:
-            return _NOWHERE
-        at_hand = np.zeros(1, REQUEST)
-        for name in REQUEST.names or ():
-            at_hand[name] = getattr(request, name)
-        memory = self._replayer.fleet.memory.copy()
-        return int(find_policy(self.policy).choose(at_hand[0], seen.replicas, memory))
-
     def _note_losses(self, evictions: NDArray[Any]) -> None:
         self._losses.append(evictions[evictions["asked_again_seq"] == self._itself])
-
-    def _twin(self) -> Replayer:
-        """Return a replayer that goes on from here without this one's noticing."""
-        twin, fleet = copy.copy(self._replayer), self._replayer.fleet
-        upcoming = fleet.upcoming._replace(earliest=fleet.upcoming.earliest.copy())
-        own: dict[str, Any] = {
-            name: part.copy()
-            for name, part in fleet._asdict().items()
-            if isinstance(part, np.ndarray)
-        }
-        twin.fleet = fleet._replace(upcoming=upcoming, **own)
-        return twin
 
 
 def went_ahead(fleet: Fleet, replica: int) -> list[int]:

@@ -1,17 +1,19 @@
 """All that is told of one request under one policy, as JSON has it."""
 
+import math
 from typing import Any
 
 from pipeline.config import TICKS_PER_MS
-from pipeline.explain.moment import Moment, Outcome, batches_until, went_ahead
+from pipeline.explain.moment import Moment, Outcome, Seen, batches_until, went_ahead
 from pipeline.explain.names import Named
 from pipeline.explain.origins import Bringer, Origins
 from pipeline.explain.reasons import no_room, reason
 from pipeline.explain.tokens import held_tokens, prompt_parts
 from pipeline.plan import Plan
-from pipeline.replay import find_policy
 from pipeline.replay.fleet import Fleet
-from pipeline.replay.loop import EMPTY, SERVED, Batch
+from pipeline.replay.policies.spec import PolicySpec
+from pipeline.replay.router import Batch
+from pipeline.replay.serve import EMPTY, FAILED, NO_REPLICA, SERVED
 from pipeline.tables import OUTCOMES
 from pipeline.upcoming import UpcomingRequests
 
@@ -30,55 +32,89 @@ def tell(plan: Plan, policy: str, row: int, before: UpcomingRequests) -> Story:
         else:
             moment.replay(batch)
     seen = moment.seen(request)
-    outcome = moment.serve(request, seen, before)
-    decision, score = outcome.decision, find_policy(policy).score
+    outcome = moment.serve(request, before)
+    decision, spec = outcome.decision, moment.spec
     story: Story = {"outcome": OUTCOMES[decision["outcome"]]}
     if decision["outcome"] == EMPTY:
         return story | {"reason": "the prompt has no tokens: nothing is looked up or routed"}
-    told = _replicas(plan, seen, row, outcome.chosen, score.scale)
+    if decision["outcome"] == NO_REPLICA:
+        return story | {"reason": "all replicas are away: nothing is looked up or routed"}
+    score = spec.policy.scores[decision["branch"]]
+    told = _replicas(moment, seen, row, score.scale)
+    ties, first_token_id = _ties(spec, plan), int(request.first_token_id[0])
     story |= {
         "replica_id": outcome.chosen,
-        "reason": reason(score, told, outcome.chosen, int(request.first_token_id[0])),
-        "score": {"name": score.name, "unit": score.unit or None, "best": score.best},
+        "reason": reason(score, ties, told, outcome.chosen, first_token_id),
+        "router_view": str(spec.view),
+        "score": {"name": score.name, "unit": score.unit or None, "best": score.best or None},
         "replicas": told,
     }
+    if decision["outcome"] == FAILED:
+        return story | {"rejected": "the replica was lost before the request completed"}
     if decision["outcome"] != SERVED:
-        return story | {"rejected": no_room(seen, request, outcome)}
+        return story | {"rejected": no_room(seen.fleet, request, outcome)}
     origins = Origins(plan.paths, before, moment.history, outcome.fleet.brought)
     return story | {
         "matched_tokens": int(decision["matched_tokens"]),
         "queue_wait_ms": int(decision["queue_ticks"]) / TICKS_PER_MS,
         "exec_ms": int(decision["exec_ticks"]) / TICKS_PER_MS,
         "ttft_ms": int(decision["ttft_cents"]) / 100,
-        "waited_for": _waited_for(seen, outcome, request),
+        "waited_for": _waited_for(seen.fleet, outcome, request),
         "tokens": prompt_parts(plan, outcome, row),
         "evictions": _evictions(plan, outcome, origins),
     }
 
 
-def _replicas(plan: Plan, seen: Fleet, row: int, chosen: int, scale: int) -> list[Story]:
-    """Return what each replica had for the request, as the policy saw it."""
-    in_flight = plan.config.engine.in_flight != "none"
-    held = held_tokens(seen, row)
-    return [
-        {
-            "replica_id": r,
-            "resident_tokens": int(replica["resident_tokens"]),
-            "prefix_tokens": int(held[r]),
-            "matched_tokens": int(replica["matched_tokens"]),
-            "queue_wait_ms": int(replica["queue_ticks"]) / TICKS_PER_MS,
-            "exec_ms": int(replica["exec_ticks"]) / TICKS_PER_MS,
-            "queued_requests": int(replica["queued_requests"]) if in_flight else None,
-            "running_requests": int(replica["running_requests"]) if in_flight else None,
-            "score": _score(float(replica["score"]), scale),
-            "chosen": r == chosen,
+def _ties(spec: PolicySpec, plan: Plan) -> str:
+    """Return in words how ties are broken."""
+    seed = plan.config.routing.seed
+    if spec.policy.draws and spec.policy.tie is None:
+        return f"chosen at random, seed {seed}"
+    rules = ("the lowest replica wins", f"one of them at random, seed {seed}", "the next in turn")
+    return rules[spec.tie]
+
+
+def _replicas(moment: Moment, seen: Seen, row: int, scale: int) -> list[Story]:
+    """Return what each replica had for the request, and what the policy saw of it."""
+    held = held_tokens(seen.fleet, row)
+    shown = {int(replica["replica_id"]): replica for replica in seen.shown}
+    late = moment.spec.view.kind == "lag"
+    believes = moment.spec.policy.looks_up and moment.spec.view.kind != "exact"
+    told = []
+    for r, replica in enumerate(seen.fleet.replicas):
+        there = shown.get(r)
+        matched = int(there["matched_tokens"]) if believes and there is not None else None
+        queue_ms = _ms(there["queue_ticks"]) if late and there is not None else None
+        counts = {
+            name: int(replica[name]) if moment.counts_requests else None
+            for name in ("queued_requests", "running_requests")
         }
-        for r, replica in enumerate(seen.replicas)
-    ]
+        told.append(
+            {
+                "replica_id": r,
+                "resident_tokens": int(replica["resident_tokens"]),
+                "prefix_tokens": int(held[r]),
+                "matched_tokens": int(replica["matched_tokens"]),
+                "queue_wait_ms": _ms(replica["queue_ticks"]),
+                "exec_ms": _ms(replica["exec_ticks"]),
+                **counts,
+                "believed_matched_tokens": matched,
+                "believed_queue_wait_ms": queue_ms,
+                "score": None if there is None else _score(float(there["score"]), scale),
+                "chosen": r == seen.chosen,
+            }
+        )
+    return told
 
 
-def _score(score: float, scale: int) -> float:
-    """Return a score in its unit, as a whole number where it is one by nature."""
+def _ms(ticks: Any) -> float:
+    return int(ticks) / TICKS_PER_MS
+
+
+def _score(score: float, scale: int) -> float | None:
+    """Return a score in its unit, as a whole number where it is one; None for one put aside."""
+    if math.isinf(score):
+        return None
     return int(score) if scale == 1 and score.is_integer() else score / scale
 
 

@@ -41,7 +41,10 @@ def _section(policy: str, story: dict[str, Any], cache_unit: str) -> Iterator[st
         )
     yield f"why replica {chosen}: {story['reason']}"
     unit = f" in {score['unit']}" if score["unit"] else ""
-    yield from ("", f"what each replica held; score: {score['name']}{unit}, {score['best']} wins")
+    wins = f", {score['best']} wins" if score["best"] else ""
+    yield from ("", f"what each replica held; score: {score['name']}{unit}{wins}")
+    if story["router_view"] != "exact":
+        yield f"(the router sees {story['router_view']}: what it believed is told beside)"
     yield from ("", *_table(_replicas(story["replicas"])))
     if "rejected" in story:
         return
@@ -56,7 +59,7 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 
 def _replicas(replicas: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the replicas without the columns that say nothing."""
-    dull = {name for name, value in replicas[0].items() if value is None}
+    dull = {name for name in replicas[0] if all(r[name] is None for r in replicas)}
     if all(r["prefix_tokens"] == r["matched_tokens"] for r in replicas):
         dull.add("prefix_tokens")
     shown = [{name: r[name] for name in r if name not in dull} for r in replicas]
@@ -106,8 +109,11 @@ def _what(part: dict[str, Any], chosen: int) -> str:
             more = f" and {len(held) - _REPLICAS} more" if len(held) > _REPLICAS else ""
             return f"held by {', '.join(held[:_REPLICAS])}{more}"
         case "evicted":
+            cause = part["evicted_for"]
+            why = "evicted from" if cause else "lost in a restart of"
+            for_whom = f" for {said(cause)}" if cause else ""
             return (
-                f"evicted from replica {part['replica_id']} for {said(part['evicted_for'])},"
+                f"{why} replica {part['replica_id']}{for_whom},"
                 f" {part['ms_before']} ms and {_count(part['requests_before'], 'request')} before;"
                 f" last used by {said(part['last_used_by'])}"
             )

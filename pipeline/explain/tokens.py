@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pipeline.explain.moment import Outcome
 from pipeline.explain.names import Named
 from pipeline.explain.origins import Loss, last_losses
+from pipeline.kernel import NONE
 from pipeline.plan import Plan
 from pipeline.replay.fleet import BEYOND, Fleet
 
@@ -73,7 +74,7 @@ def _lost(plan: Plan, loss: Loss, row: int) -> Part:
         loss.start,
         loss.end,
         replica_id=int(eviction["replica_id"]),
-        evicted_for=Named(int(eviction["for_seq"])),
+        evicted_for=None if eviction["for_seq"] == NONE else Named(int(eviction["for_seq"])),
         requests_before=int(plan.rank[row] - plan.rank[when]),
         ms_before=int(arrival_us[row] - arrival_us[when]) / 1e3,
         last_used_by=Named(int(eviction["last_used_seq"])),

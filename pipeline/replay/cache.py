@@ -54,7 +54,7 @@ def insert(fleet, replica, path, seq, touch, need, evictions):
     evicted = 0
     while free_blocks(fleet, replica) < need:
         lacking = need - free_blocks(fleet, replica)
-        _evict(fleet, replica, lacking, seq, evictions[evicted])
+        evict(fleet, replica, lacking, seq, evictions[evicted])
         evicted += 1
     if edge != NONE and fleet.edges[edge].end < fleet.nodes[match].end:
         _lengthen(fleet, replica, edge, last)
@@ -129,8 +129,11 @@ def _lengthen(fleet, replica, edge, last):
 
 
 @kernel(inner=True)
-def _evict(fleet, replica, lacking, for_seq, row):
-    """Evict the least recent leaf, or just its last blocks that are `lacking`; note it in `row`."""
+def evict(fleet, replica, lacking, for_seq, row):
+    """Evict the least recent leaf, or just its last blocks that are `lacking`; note it in `row`.
+
+    `for_seq` is NONE if no request needs the room.
+    """
     number = next_victim(fleet, replica)
     victim, state = fleet.edges[number], fleet.replicas[replica]
     top, blocks = start_of(fleet, number), blocks_in(fleet, number)
@@ -147,6 +150,12 @@ def _evict(fleet, replica, lacking, for_seq, row):
     tail, end = victim.tail, victim.end
     first = _remove(fleet, replica, number, top)
     _note_again(fleet, first, tail, end, row)
+
+
+@kernel(inner=True, inline=False)
+def evict_leaf(fleet, replica, row):
+    """Evict the least recent leaf, for no request; note it in `row`."""
+    evict(fleet, replica, fleet.replicas[replica].resident_blocks, NONE, row)
 
 
 @kernel(inner=True)

@@ -35,6 +35,12 @@ def exec_ticks(prompt_tokens, matched_tokens, cost):
 
 
 @kernel
+def decode_ticks(output_tokens, cost):
+    """Return how long the output takes from the first token on, in ticks."""
+    return np.int64(np.rint(output_tokens * cost.decode_ms_per_token * TICKS_PER_MS))
+
+
+@kernel
 def ttft_cents(queue_ticks, request_ticks):
     """Return queue wait + execution, rounded to 0.01 ms, in hundredths of a ms."""
     return rounded(queue_ticks / TICKS_PER_MS + request_ticks / TICKS_PER_MS, CENTS_PER_MS)

@@ -8,13 +8,13 @@ edge that has children or pins by then is dropped; it is queued again when it ha
 from pipeline.kernel import NONE, kernel
 from pipeline.replay.heap import pop, push
 
-_TOUCH_BITS = 24  # touches on behalf of one arrival; seq has the 31 bits above
+TOUCH_BITS = 24  # touches on behalf of one arrival; seq has the 31 bits above
 
 
 @kernel(inner=True)
 def begin_touches(fleet, seq):
     """Begin the numbers of the touches since request `seq` arrived."""
-    fleet.clock[0].touch = max(fleet.clock[0].touch, seq << _TOUCH_BITS)
+    fleet.clock[0].touch = max(fleet.clock[0].touch, seq << TOUCH_BITS)
 
 
 @kernel(inner=True)
@@ -41,7 +41,7 @@ def last_user(fleet, edge):
     """Return the request that touched an edge last."""
     last = recency(fleet, edge)
     if last > fleet.edges[edge].recency:
-        return last >> _TOUCH_BITS
+        return last >> TOUCH_BITS
     return fleet.edges[edge].seq
 
 

@@ -6,99 +6,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernel import NONE
+from pipeline.replay.records import (
+    CHANGE,
+    CLOCK,
+    EDGE,
+    ENDS,
+    FLIGHT,
+    NEVER_TICKS,
+    NODE,
+    POOL,
+    REPLICA,  # noqa: F401
+    REQUEST,  # noqa: F401
+    SLOT,
+    WIPE,
+)
 from pipeline.tree import TraceTree
 from pipeline.upcoming import UpcomingRequests
-
-REPLICA = np.dtype(
-    [
-        ("queue_ticks", np.int64),  # work ahead of the request at hand, in 0.0001 ms
-        ("matched_tokens", np.int64),  # prefix of the request at hand that it would find
-        ("exec_ticks", np.int64),  # lookup + prefill of the request at hand here
-        ("resident_tokens", np.int64),
-        ("requests", np.int64),  # served so far
-        ("queued_requests", np.int64),  # in flight: prefill has not begun
-        ("running_requests", np.int64),  # in flight: prefill has begun
-        ("score", np.float64),  # what the policy compared, for people to read
-        ("free_at_ticks", np.int64),  # when its queue will be empty
-        ("resident_blocks", np.int64),
-        ("pinned_blocks", np.int64),
-        ("held_blocks", np.int64),  # partial blocks of requests in flight, which are not kept
-        ("match", np.int32),  # deepest node of the request at hand that it holds
-        ("missing", np.int32),  # the node below on the request's path
-        ("queue", np.int32),  # its eviction queue: a heap of edges
-        ("flying", np.int32),  # its requests in flight: a heap of flights
-        ("first_waiting", np.int32),  # line of flights whose prefill has not begun
-        ("last_waiting", np.int32),
-        ("first_ahead", np.int32),  # line of flights that completed ahead of the clock
-        ("last_ahead", np.int32),
-    ],
-    align=True,
-)
-"""One replica as a policy sees it; a policy reads the fields down to running_requests."""
-
-NODE = np.dtype([("end", np.int64), ("parent", np.int32)], align=True)
-"""A node of a trace tree, see tree.TraceTree."""
-
-_ENDS = ("last", "key", "whole", "last_token", "whole_token")
-ENDS = np.dtype([(n, np.int32) for n in _ENDS], align=True)
-"""Nodes at which a request ends: three of the trace tree, two of the tree by tokens."""
-
-_REQUEST = [("seq", np.int64), ("prompt_tokens", np.int64), ("first_token_id", np.uint64)]
-REQUEST = np.dtype(_REQUEST, align=True)
-"""The request at hand as a policy sees it."""
-
-EDGE = np.dtype(
-    [
-        ("head", np.int32),  # first trace node of the run
-        ("tail", np.int32),  # last trace node of the run
-        ("end", np.int64),  # depth in tokens at which the edge ends, in its tail or at its end
-        ("parent", np.int32),  # edge above, NONE below the root
-        ("children", np.int32),
-        ("pins", np.int32),  # requests in flight that end with it, and children with pins
-        ("queued", np.int32),  # whether it is in the eviction queue
-        ("recency", np.int64),  # last touch, see eviction.recency
-        ("seq", np.int64),  # request of that touch
-        ("key", np.int64),  # recency when it was queued for eviction
-        ("child", np.int32),
-        ("sibling", np.int32),  # also chains free edges
-    ],
-    align=True,
-)
-"""One edge of one replica's radix tree: a run of trace nodes."""
-
-SLOT = np.dtype([("key", np.int64), ("edge", np.int32)], align=True)
-"""head node * N + replica, NONE for a free slot, and the edge with that head."""
-
-POOL = np.dtype([("used", np.int64), ("first_free", np.int64), ("free", np.int64)], align=True)
-"""How many records of a pool were used so far, and which of these are free."""
-
-_CLOCK = ("touch", "look_up_touch", "latest_seq", "next_event")
-CLOCK = np.dtype([(n, np.int64) for n in _CLOCK], align=True)
-"""Numbers of the last touch and of the look-up's, the latest request that came, and a time in ticks
-before which nothing happens to requests in flight."""
-
-FLIGHT = np.dtype(
-    [
-        ("key", np.int64),  # completion, in ticks
-        ("seq", np.int64),
-        ("start_ticks", np.int64),  # when its prefill begins
-        ("edge", np.int32),  # where what it pins ends, NONE if it pins nothing
-        ("held_blocks", np.int32),
-        ("child", np.int32),
-        ("sibling", np.int32),  # also chains free ones
-        ("behind", np.int32),  # next in the queue of its replica
-        ("after", np.int32),  # next of those that completed ahead of the clock
-    ],
-    align=True,
-)
-"""One request in flight."""
 
 
 class CacheRules(NamedTuple):
     """How each replica's cache works."""
 
     block_tokens: int
-    capacity_blocks: int
     keep_partial: bool  # a prompt's last block is kept where it is not full, too
     whole_leaves: bool  # evict whole leaves, else as many blocks as it takes
     probes_touch: bool  # a look-up touches what it finds on every replica
@@ -126,10 +55,14 @@ class Fleet(NamedTuple):
                                   holds what the look-up may not find, too
     edges       EDGE[pool]
     slots       SLOT[slots]       finds edges by their head
+    active      uint64[token nodes, W]  bit r: on the path of a request in flight on replica r; one
+                                  row if nobody needs it
+    shared      SLOT[slots]       active nodes at which more than one path ends or comes together:
+                                  how many
+    changes     CHANGE[changes]   when replicas go away and return
     flights     FLIGHT[pool]
     pools       POOL[2]           of edges and of flights
     clock       CLOCK[1]
-    memory      int64[8]          what the policy remembers
     """
 
     nodes: NDArray
@@ -147,10 +80,12 @@ class Fleet(NamedTuple):
     words: NDArray[np.uint64]
     edges: NDArray
     slots: NDArray
+    active: NDArray[np.uint64]
+    shared: NDArray
+    changes: NDArray
     flights: NDArray
     pools: NDArray
     clock: NDArray
-    memory: NDArray[np.int64]
 
 
 EDGES, FLIGHTS = 0, 1
@@ -191,14 +126,28 @@ def _records(tree: TraceTree) -> NDArray:
     return records
 
 
-def new_fleet(paths: TracePaths, replicas: int, rules: CacheRules) -> Fleet:
-    """Return an idle fleet with empty caches; what changes of `paths` is copied."""
+_NO_CHANGES = np.zeros(0, CHANGE)
+
+
+def new_fleet(
+    paths: TracePaths,
+    replicas: NDArray,
+    rules: CacheRules,
+    changes: NDArray = _NO_CHANGES,
+    *,
+    active: bool = False,
+) -> Fleet:
+    """Return a fleet with empty caches; what changes of `paths` is copied.
+
+    `active`: it knows which tokens requests in flight use.
+    """
     upcoming = paths.upcoming
-    nodes, words = len(paths.nodes), -(-replicas // 64)
-    state, slots = np.zeros(replicas, REPLICA), np.zeros(32, SLOT)
-    for name in ("queue", "flying", "first_waiting", "last_waiting", "first_ahead", "last_ahead"):
-        state[name] = NONE
+    nodes, words = len(paths.nodes), -(-len(replicas) // 64)
+    slots = np.zeros(32, SLOT)
     slots["key"] = NONE
+    for change in changes[changes["what"] == WIPE][::-1]:
+        replicas["lost_at_ticks"][change["replica"]] = change["ticks"]
+    next_event = changes["ticks"][0] if len(changes) else NEVER_TICKS
     return Fleet(
         nodes=paths.nodes,
         tokens=paths.token_nodes,
@@ -211,12 +160,14 @@ def new_fleet(paths: TracePaths, replicas: int, rules: CacheRules) -> Fleet:
         kept=np.zeros(nodes if rules.keep_partial else 1, np.bool_),
         brought=np.full(max(len(paths.tree.whole), 1), NONE, np.int64),
         touched=np.full(nodes if rules.probes_touch else 1, NONE, np.int64),
-        replicas=state,
+        replicas=replicas,
         words=np.zeros((2, words), np.uint64),
         edges=np.zeros(16, EDGE),
         slots=slots,
+        active=np.zeros((len(paths.token_nodes) if active else 1, words), np.uint64),
+        shared=slots.copy(),
+        changes=changes,
         flights=np.zeros(16, FLIGHT),
         pools=np.array([(0, NONE, 0)] * 2, POOL),
-        clock=np.array([(0, 0, NONE, 0)], CLOCK),
-        memory=np.zeros(8, np.int64),
+        clock=np.array([(0, 0, NONE, next_event, 0, 0)], CLOCK),
     )

@@ -1,47 +1,76 @@
 """Requests in flight: what they pin, and what happens as they complete, in order of time and seq.
 
 Each replica has a heap of requests by their completion, a line of those whose prefill has not
-begun, and a line of those that completed ahead of the clock because a request waited for them:
-what they pinned is free by then, but the router still sees them.
+ended, with a mark where those begin whose prefill has not begun, and a line of those that completed
+ahead of the clock because a request waited for them: what they pinned is free by then, but the
+router still sees them.
 """
 
 import numpy as np
 
 from pipeline.kernel import NONE, kernel
+from pipeline.replay.active import activate, deactivate
 from pipeline.replay.cache import insert
 from pipeline.replay.eviction import next_touch
 from pipeline.replay.fleet import FLIGHTS
 from pipeline.replay.heap import comes_before, pop, push
 from pipeline.replay.lookup import holds, mark_computed, matched_until
 from pipeline.replay.pool import give_back, take
+from pipeline.replay.records import NEVER_TICKS
 from pipeline.replay.room import blocks_of, has_room, pin, unpin
 
 
 @kernel(inner=True)
 def pass_time(fleet, clock):
-    """Let prefills begin, and requests that completed ahead of the clock go, up to `clock`.
-
-    Notes when the next of these, or the next completion, will be.
-    """
-    flights, soonest = fleet.flights, np.int64(2**63 - 1)
+    """Let prefills begin and end, and requests that completed ahead of the clock go."""
+    flights = fleet.flights
     for r in range(len(fleet.replicas)):
         state = fleet.replicas[r]
         while state.first_waiting != NONE and flights[state.first_waiting].start_ticks <= clock:
             state.first_waiting = flights[state.first_waiting].behind
             state.queued_requests -= 1
             state.running_requests += 1
+        while state.first_unfilled != NONE and flights[state.first_unfilled].filled_ticks <= clock:
+            state.prefill_tokens -= flights[state.first_unfilled].computed_tokens
+            state.first_unfilled = flights[state.first_unfilled].behind
         while state.first_ahead != NONE and flights[state.first_ahead].key <= clock:
             gone = state.first_ahead
             state.first_ahead = flights[gone].after
-            state.running_requests -= 1
-            give_back(fleet.pools[FLIGHTS], flights, gone)
+            depart(fleet, r, gone)
+
+
+@kernel(inner=True)
+def note_next_event(fleet):
+    """Note the next moment at which something happens between requests."""
+    flights, clock, soonest = fleet.flights, fleet.clock[0], np.int64(NEVER_TICKS)
+    if clock.next_change < len(fleet.changes):
+        soonest = fleet.changes[clock.next_change].ticks
+    for r in range(len(fleet.replicas)):
+        state = fleet.replicas[r]
         if state.first_waiting != NONE:
             soonest = min(soonest, flights[state.first_waiting].start_ticks)
+        if state.first_unfilled != NONE:
+            soonest = min(soonest, flights[state.first_unfilled].filled_ticks)
         if state.first_ahead != NONE:
             soonest = min(soonest, flights[state.first_ahead].key)
         if state.flying != NONE:
             soonest = min(soonest, flights[state.flying].key)
-    fleet.clock[0].next_event = soonest
+    clock.next_event = soonest
+
+
+@kernel(inner=True)
+def depart(fleet, replica, number):
+    """Let a request that completed leave the replica."""
+    fleet.replicas[replica].running_requests -= 1
+    forget_flight(fleet, replica, number)
+
+
+@kernel(inner=True)
+def forget_flight(fleet, replica, number):
+    """Give the record of a request in flight back."""
+    if len(fleet.active) > 1:
+        deactivate(fleet, replica, fleet.ends[fleet.flights[number].seq].last_token)
+    give_back(fleet.pools[FLIGHTS], fleet.flights, number)
 
 
 @kernel(inner=True)
@@ -58,30 +87,36 @@ def next_due(fleet, clock):
 
 
 @kernel(inner=True)
-def take_off(fleet, replica, seq, edge, held, times):
+def take_off(fleet, replica, request, edge, held, times):
     """Put a request in flight, with the path down to `edge` pinned.
 
-    `times` are when its prefill begins and when it completes, in ticks.
+    `times` are when its prefill begins and ends, and when it completes, in ticks.
     """
     number = take(fleet.pools[FLIGHTS], fleet.flights)
     flight, state = fleet.flights[number], fleet.replicas[replica]
-    flight.start_ticks, flight.key = times
-    flight.seq, flight.edge, flight.held_blocks = seq, edge, held
+    flight.start_ticks, flight.filled_ticks, flight.key = times
+    flight.seq, flight.edge, flight.held_blocks = request.seq, edge, held
+    flight.computed_tokens = request.prompt_tokens - state.matched_tokens
     flight.behind, flight.after = NONE, NONE
     pin(fleet, replica, edge)
     fleet.clock[0].next_event = min(fleet.clock[0].next_event, flight.start_ticks)
     state.held_blocks += held
     state.queued_requests += 1
+    state.prefill_tokens += flight.computed_tokens
+    if state.first_unfilled == NONE:
+        state.first_unfilled = number
+    else:
+        fleet.flights[state.last_unfilled].behind = number
+    state.last_unfilled = number
     if state.first_waiting == NONE:
         state.first_waiting = number
-    else:
-        fleet.flights[state.last_waiting].behind = number
-    state.last_waiting = number
     state.flying = push(fleet.flights, state.flying, number)
+    if len(fleet.active) > 1:
+        activate(fleet, replica, fleet.ends[request.seq].last_token)
 
 
 @kernel(inner=True, inline=False)
-def land(fleet, replica, clock, cache_output, evictions):
+def land(fleet, replica, clock, keeps_output, evictions):
     """Complete the next request of a replica; return the evictions that its output made.
 
     Its path counts as used. `clock` tells whether that is ahead of time.
@@ -93,11 +128,10 @@ def land(fleet, replica, clock, cache_output, evictions):
     unpin(fleet, replica, flight.edge, next_touch(fleet), flight.seq)
     state.held_blocks -= flight.held_blocks
     evicted = 0
-    if cache_output:
+    if keeps_output:
         evicted = keep_output(fleet, replica, flight.seq, evictions)
     if flight.key <= clock:
-        state.running_requests -= 1
-        give_back(fleet.pools[FLIGHTS], flights, number)
+        depart(fleet, replica, number)
     else:
         if state.first_ahead == NONE:
             state.first_ahead = number
@@ -120,7 +154,7 @@ def keep_output(fleet, replica, seq, evictions):
     matched = matched_until(fleet, replica, node)
     need = blocks_of(fleet, nodes[last].end) - blocks_of(fleet, matched)
     whole = fleet.tokens[ends.whole_token].end
-    if blocks_of(fleet, whole) > fleet.rules.capacity_blocks:
+    if blocks_of(fleet, whole) > fleet.replicas[replica].capacity_blocks:
         return 0
     if not has_room(fleet, replica, node, matched, need):
         return 0

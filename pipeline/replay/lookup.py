@@ -4,7 +4,7 @@ import numpy as np
 
 from pipeline.kernel import NONE, kernel, trailing_zeros
 from pipeline.replay.edges import edge_over
-from pipeline.replay.eviction import next_touch, touch_up
+from pipeline.replay.eviction import touch_up
 from pipeline.replay.fleet import BEYOND, SEEN
 
 
@@ -22,11 +22,11 @@ def holds(fleet, replica, node):
 
 
 @kernel(inner=True)
-def look_up(fleet, seq):
+def look_up(fleet, seq, touch):
     """Find what the replicas hold of request `seq`: Fleet.words, match and missing of those seen.
 
     A node's ancestors are resident wherever it is: the first node on the way up that a replica
-    holds is its match. Where look-ups touch, this touches the path on every replica at once.
+    holds is its match. Unless `touch` is NONE, this touches the path on every replica at once.
     Returns the topmost node of the path, which is missing where nothing is held.
     """
     words, replicas = fleet.words, fleet.replicas
@@ -36,8 +36,6 @@ def look_up(fleet, seq):
         below = fleet.ends[seq].last
         for word in range(words.shape[1]):
             words[BEYOND, word] = fleet.resident[below, word]
-    touch = next_touch(fleet)
-    fleet.clock[0].look_up_touch = touch
     while node > 0:
         for word in range(words.shape[1]):
             fresh = fleet.resident[node, word] & ~words[SEEN, word]
@@ -47,11 +45,29 @@ def look_up(fleet, seq):
                 replicas[replica].match = node
                 replicas[replica].missing = below
                 fresh &= fresh - np.uint64(1)
-        if fleet.rules.probes_touch:
+        if touch != NONE:
             fleet.touched[node] = touch
         below = node
         node = fleet.nodes[node].parent
     return below
+
+
+@kernel(inner=True)
+def touch_path(fleet, seq, touch):
+    """Touch what the look-up of request `seq` reaches, on every replica at once."""
+    node = fleet.ends[seq].key
+    while node > 0:
+        fleet.touched[node] = touch
+        node = fleet.nodes[node].parent
+
+
+@kernel(inner=True)
+def prefix_node(fleet, seq, depth):
+    """Return the node of Fleet.tokens in which the first `depth` tokens of a request end."""
+    node = fleet.ends[seq].last_token
+    while node > 0 and fleet.tokens[fleet.tokens[node].parent].end >= depth:
+        node = fleet.tokens[node].parent
+    return node
 
 
 @kernel(inner=True)

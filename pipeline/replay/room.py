@@ -45,7 +45,7 @@ def has_room(fleet, replica, match, matched, need):
 def free_blocks(fleet, replica):
     """Return how many blocks of a replica nothing lies in."""
     state = fleet.replicas[replica]
-    return fleet.rules.capacity_blocks - state.resident_blocks - state.held_blocks
+    return state.capacity_blocks - state.resident_blocks - state.held_blocks
 
 
 @kernel(inner=True)
@@ -64,14 +64,16 @@ def pin(fleet, replica, edge):
 def unpin(fleet, replica, edge, touch, seq):
     """Take one pin of the path down to an edge away, and touch what is no longer pinned.
 
-    What is still pinned will be touched by whoever pins it, before it can be evicted.
+    What is still pinned will be touched by whoever pins it, before it can be evicted. Nothing is
+    touched if `touch` is NONE.
     """
     while edge != NONE:
         entry = fleet.edges[edge]
         entry.pins -= 1
         if entry.pins > 0:
             break
-        entry.recency, entry.seq = touch, seq
+        if touch != NONE:
+            entry.recency, entry.seq = touch, seq
         fleet.replicas[replica].pinned_blocks -= blocks_in(fleet, edge)
         if entry.children == 0:
             enqueue(fleet, replica, edge)

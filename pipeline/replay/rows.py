@@ -15,9 +15,15 @@ def _rows_at_most(fleet, tokens):
 
 
 @kernel(inner=True)
+def rows_of_all(fleet):
+    """Return how many evictions can empty any cache at most."""
+    return in_use(fleet.pools[EDGES]) + 1
+
+
+@kernel(inner=True)
 def rows_to_land(fleet, replica, settings):
     """Return how many evictions the next completion of a replica may need at most."""
-    if not settings.cache_output:
+    if not settings.keeps_output:
         return 0
     seq = fleet.flights[fleet.replicas[replica].flying].seq
     return _rows_at_most(fleet, fleet.tokens[fleet.ends[seq].whole_token].end)
@@ -27,7 +33,7 @@ def rows_to_land(fleet, replica, settings):
 def rows_to_serve(fleet, request, settings):
     """Return how many evictions serving a request may need at most."""
     most = _rows_at_most(fleet, request.prompt_tokens)
-    if settings.cache_output and not settings.in_flight:
+    if settings.cache_output and not settings.pins:
         most += _rows_at_most(fleet, fleet.tokens[fleet.ends[request.seq].whole_token].end)
     return most
 

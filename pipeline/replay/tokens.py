@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.replay.loop import SERVED
+from pipeline.replay.serve import SERVED
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A run folder to SQL views, reports and text.
 
-views     the run's tables as DuckDB views
+recorded  what run.json says of a run, as DuckDB views
+views     the run's tables as DuckDB views, and those
 reports   the SQL files of queries/ and what they say of themselves
 render    rows as table, CSV, JSON or Parquet
 """

@@ -1,49 +1,28 @@
-"""The tables of a run as DuckDB views, its settings as one more, and the trace itself.
+"""The tables of a run as DuckDB views, what run.json says as some more, and the trace itself.
 
 `decisions` and `evictions` are what reports count; `all_decisions` and `all_evictions` hold the
-rows of the warm-up too.
+rows of the warm-up too. All these are of the first seed. `seed_decisions` and `seed_replicas` are
+what counts of every seed, the first one included.
 """
 
 import glob
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import QueryError, RunError
-from pipeline.run_folder import TABLES, read_run, table_file
+from pipeline.report.recorded import recorded_views
+from pipeline.run_folder import TABLES, read_run, seed_folder, table_file
 from pipeline.sql_files import one_line, quoted
 from pipeline.tables import OUTPUT_COLUMN, SEQUENCE_COLUMNS
 
 _EXPLAIN = re.compile(r"^\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
 _WITH_WARMUP = ("decisions", "evictions")
-
-_SETTINGS = (
-    ("engine", "varchar", "engine.name"),
-    ("cache_unit", "varchar", "engine.cache_unit"),
-    ("block_tokens", "bigint", "chosen_block_tokens"),
-    ("partial_block", "varchar", "engine.partial_block"),
-    ("recompute_last_token", "boolean", "engine.recompute_last_token"),
-    ("refresh", "varchar", "engine.refresh"),
-    ("in_flight", "varchar", "engine.in_flight"),
-    ("when_full", "varchar", "engine.when_full"),
-    ("cache_output", "boolean", "engine.cache_output"),
-    ("replicas", "bigint", "fleet.replicas"),
-    ("capacity_tokens", "bigint", "fleet.capacity_tokens"),
-    ("chosen_clock", "varchar", "chosen_clock"),
-    ("prefill_ms_per_token", "double", "cost.prefill_ms_per_token"),
-    ("lookup_ms_per_token", "double", "cost.lookup_ms_per_token"),
-    ("decode_ms_per_token", "double", "cost.decode_ms_per_token"),
-    ("where_clause", "varchar", "subset.where"),
-    ("sample", "double", "subset.sample"),
-    ("warmup_trace", "varchar", "subset.warmup"),
-    ("warmup_fraction", "double", "subset.warmup_fraction"),
-)
-"""Columns of the view `settings`: name, type, and where run.json's config has the value."""
+_WITH_SEEDS = ("decisions", "replicas")
 
 
 def views_sql(run: Path) -> str:
@@ -56,7 +35,9 @@ def views_sql(run: Path) -> str:
     statements = [_view(table, run.resolve()) for table in TABLES]
     statements += [_counted_view(table) for table in _WITH_WARMUP]
     try:
-        statements.append(_settings_view(about["config"]))
+        seed = int(about["config"]["routing"]["seed"])
+        statements += [_seed_view(table, run.resolve(), seed) for table in _WITH_SEEDS]
+        statements += recorded_views(about)
     except (KeyError, TypeError):
         raise RunError(f"{run}: made by an older version: replay it again") from None
     trace = about.get("trace")
@@ -107,29 +88,41 @@ def _only_reads(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
 
 
 def _view(table: str, run: Path) -> str:
-    files = table_file(Path(glob.escape(str(run))), table, "*")
     name = f"all_{table}" if table in _WITH_WARMUP else table
-    return (
-        f"create view {name} as from read_parquet({quoted(files)},"
-        " hive_partitioning = true, hive_types = {'policy': varchar});"
-    )
+    return f"create view {name} as {_rows(run, table)};"
 
 
 def _counted_view(table: str) -> str:
     return f"create view {table} as from all_{table} where not is_warmup;"
 
 
-def _settings_view(config: dict[str, Any]) -> str:
-    """Return the view of one row; KeyError or TypeError if a setting is not in `config`."""
-    columns = []
-    for name, kind, path in _SETTINGS:
-        value: Any = config
-        for key in path.split("."):
-            value = value[key]
-        # bytes of a path that are no text become question marks
-        text = quoted(value).encode(errors="replace").decode()
-        columns.append(f"cast({text} as {kind}) as {name}")
-    return f"create view settings as select {', '.join(columns)};"
+def _seed_view(table: str, run: Path, first: int) -> str:
+    sql = f"create view seed_{table} as select *, cast({first} as bigint) as seed from {table}"  # noqa: S608 - ours
+    further = seed_folder(run, "*")
+    if not any(run.glob(str(table_file(further, table, "*").relative_to(run)))):
+        return f"{sql};"
+    counted = " where not is_warmup" if table in _WITH_WARMUP else ""
+    return f"{sql} union all {_rows(run, table, of_seeds=True)}{counted};"
+
+
+def _rows(run: Path, table: str, *, of_seeds: bool = False) -> str:
+    """Return a select of a table's rows and the policy, and the seed, that their files are of.
+
+    hive_partitioning would take any name=value among the folders above the run for a column too.
+    """
+    here = Path(glob.escape(str(run)))
+    files = table_file(seed_folder(here, "*") if of_seeds else here, table, "*")
+    columns = [
+        "*",
+        r"url_decode(regexp_extract(filename, 'policy=([^/\\]*).part-0.parquet$', 1)) as policy",
+    ]
+    if of_seeds:
+        seed = rf"regexp_extract(filename, 'seed=([0-9]+).{table}.policy=[^/\\]*.[^/\\]*$', 1)"
+        columns.append(f"cast({seed} as bigint) as seed")
+    return (
+        f"select {', '.join(columns)} from read_parquet({quoted(files)},"  # noqa: S608 - quoted
+        " hive_partitioning = false)"
+    )
 
 
 def _trace_view(trace: Path) -> list[str]:

@@ -19,7 +19,7 @@ import pytest
 from pipeline.config import ENGINES, ClockConfig, FleetConfig, ReplayConfig
 from pipeline.links import LinkFinder
 from pipeline.replay import Replayer, trace_paths
-from pipeline.replay.loop import Batch
+from pipeline.replay.router import Batch
 from pipeline.router import CacheAwareRouter
 from pipeline.tables import trace_schema
 from pipeline.tokenize import tokenize_logs
@@ -75,7 +75,9 @@ def conversation(tmp_path_factory: pytest.TempPathFactory) -> TraceFile:
 
 
 def in_order(prompts: Any, first_ids: Any, clock: Any) -> Batch:
-    return Batch(np.arange(len(prompts)), prompts, first_ids, clock, np.zeros_like(prompts))
+    none = np.zeros_like(prompts)
+    names = none.astype(np.uint64)
+    return Batch(np.arange(len(prompts)), prompts, first_ids, clock, none, names)
 
 
 @pytest.mark.parametrize("replicas", [4, 16, 64])
@@ -97,12 +99,11 @@ def test_engines_side_by_side(conversation: TraceFile) -> None:
     columns = conversation.columns()
     arrival_us = columns.arrival_us - columns.arrival_us[0]
     [outputs] = conversation.batches(["output_tokens"], conversation.rows)
-    decode = (
-        outputs["output_tokens"].to_numpy().astype(np.int64) * 200_000
-    )  # 20 ms a token, in 0.0001 ms
+    output_tokens = outputs["output_tokens"].to_numpy().astype(np.int64)
     prompts = columns.prompt_tokens.astype(np.int64)
     seq, first_ids = np.arange(len(prompts)), columns.first_token_id.copy()
-    batch = Batch(seq, prompts, first_ids, arrival_us * 10, decode)
+    names = np.zeros(len(seq), np.uint64)
+    batch = Batch(seq, prompts, first_ids, arrival_us * 10, output_tokens, names)
     leaf = replace(ENGINES["sglang"], block_tokens=512)
     block = replace(ENGINES["vllm"], block_tokens=512)
     kinds = {

@@ -11,7 +11,7 @@ from command import replay_ok
 
 from pipeline.config import ENGINES, ClockConfig, EngineConfig, FleetConfig, ReplayConfig
 from pipeline.replay import Replayer, trace_paths
-from pipeline.replay.loop import Batch
+from pipeline.replay.router import Batch
 from pipeline.tokenize import tokenize_logs
 from pipeline.trace import TraceFile
 from pipeline.trace.checks import TraceColumns
@@ -68,7 +68,9 @@ def replay(trace: Trace, engine: EngineConfig, blocks: int) -> Replayed:
     seq = np.arange(len(trace.prompts))
     clock, none = (seq + 1) * config.clock.decay_ticks, np.zeros(len(seq), np.int64)
     first_ids = trace.columns.first_token_id.copy()
-    decisions, evictions = replayer.replay(Batch(seq, trace.prompts, first_ids, clock, none))
+    names = none.astype(np.uint64)
+    batch = Batch(seq, trace.prompts, first_ids, clock, none, names)
+    decisions, evictions = replayer.replay(batch)
     assert len(replayer.finish()) == 0
     assert (decisions["outcome"] == 0).all()
     return Replayed(decisions, evictions, replayer.fleet.replicas[0])

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.config import ClockConfig, FleetConfig, ReplayConfig
 from pipeline.replay import Replayer, trace_paths
-from pipeline.replay.loop import Batch
+from pipeline.replay.router import Batch
 from pipeline.tokenize import tokenize_logs
 from pipeline.trace import TraceFile
 from pipeline.trace.checks import TraceColumns
@@ -59,7 +59,8 @@ def replay(columns: TraceColumns, policy: str, replicas: int, capacity: int) -> 
     clock = np.arange(1, len(columns.prompt_tokens) + 1) * config.clock.decay_ticks
     prompts = columns.prompt_tokens.astype(np.int64)
     seq, none = np.arange(len(prompts)), np.zeros(len(prompts), np.int64)
-    batch = Batch(seq, prompts, columns.first_token_id.copy(), clock, none)
+    names = none.astype(np.uint64)
+    batch = Batch(seq, prompts, columns.first_token_id.copy(), clock, none, names)
     decisions, evictions = replayer.replay(batch)
     return Replayed(decisions, evictions)
 

@@ -239,7 +239,7 @@ def test_queued_and_running_are_what_the_times_of_the_decisions_say(seed: int) -
     now, rows = batch.clock_ticks[here], rows[here]
     start = now + rows["queue_ticks"]
     first_token = start + rows["exec_ticks"]
-    end = first_token + batch.decode_ticks[here]
+    end = first_token + np.rint(batch.output_tokens[here] * 0.3 * 1e4).astype(np.int64)
     for i in range(len(rows)):
         mine = np.flatnonzero(rows["replica_id"][:i] == rows["replica_id"][i])
         queued, running = start[mine] > now[i], (start[mine] <= now[i]) & (now[i] < end[mine])

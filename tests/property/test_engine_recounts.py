@@ -22,7 +22,7 @@ class Recount:
         self.fleet = fleet
         self.block = fleet.rules.block_tokens
         slots = fleet.slots[fleet.slots["key"] != NONE]
-        self.edges = slots["edge"].tolist()
+        self.edges = slots["value"].tolist()
         self.replica_of = slots["key"] % len(fleet.replicas)
         assert (fleet.edges["head"][self.edges] == slots["key"] // len(fleet.replicas)).all()
         assert len(set(self.edges)) == len(self.edges)
@@ -118,7 +118,7 @@ def check_counters(again: Recount) -> None:
         flying = again.flights(replica)
         assert state["held_blocks"] == flights["held_blocks"][flying].sum()
         held = state["resident_blocks"] + state["held_blocks"]
-        assert held <= fleet.rules.capacity_blocks
+        assert held <= state["capacity_blocks"]
 
         queued = list(_heap(fleet.edges, state["queue"]))
         assert sorted(queued) == sorted(numbers[edges["queued"] == 1].tolist())

@@ -175,7 +175,7 @@ def test_what_the_fleet_keeps_for_speed_can_be_recounted(seed: int) -> None:
         above = parent[held]
         assert held[above[above > 0]].all()
         assert fleet.ever[held].all()
-    edges = fleet.edges[fleet.slots["edge"][fleet.slots["key"] != -1]]
+    edges = fleet.edges[fleet.slots["value"][fleet.slots["key"] != -1]]
     assert len(edges) == fleet.pools["used"][0] - fleet.pools["free"][0]
     assert (edges["end"] == end[edges["tail"]]).all()
     assert (edges["end"] - end[parent[edges["head"]]]).sum() == fleet.replicas[

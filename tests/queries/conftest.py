@@ -15,6 +15,9 @@ SHAPES = {
     "replicas but no requests": Shape(0),
     "in flight, first half not counted": Shape(80, warmup_ratio=0.5, in_flight=True),
     "blocks of 16": Shape(50, warmup_ratio=0.1),
+    "replicas lost, three seeds": Shape(90, failed_ratio=0.3, seeds=3, warmup_ratio=0.2),
+    "all lost, two seeds": Shape(20, failed_ratio=1.1, seeds=2),
+    "two replicas": Shape(70, replicas=2, idle=1, rejected_ratio=0.0),
 }
 
 

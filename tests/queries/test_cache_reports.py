@@ -105,4 +105,5 @@ def test_hits_and_the_four_miss_reasons_add_up_to_the_whole_prompt(run: Run, rep
 def test_no_policy_hits_more_than_an_unlimited_cache_and_that_is_the_same_for_all(run: Run) -> None:
     answer = run.answer("cache_hit_ratio").drop_nulls()
     assert (answer["cache_hit_ratio"] <= answer["unlimited_hit_ratio"]).all()
-    assert answer["unlimited_hit_ratio"].n_unique() <= 1
+    if "failed" not in run.frames["decisions"]["outcome"]:  # else they serve other requests
+        assert answer["unlimited_hit_ratio"].n_unique() <= 1

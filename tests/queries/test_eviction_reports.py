@@ -43,8 +43,9 @@ def test_evictions_shows_what_left_each_replica_and_zeros_where_nothing_did(run:
     assert_same(run.answer("evictions"), expected)
 
 
-def test_evictions_adds_up_to_what_the_decisions_evicted(run: Run) -> None:
-    decided = run.frames["decisions"]["evicted_tokens"].sum()
+def test_evictions_adds_up_to_what_the_decisions_evicted_and_restarts_lost(run: Run) -> None:
+    restarts = run.frames["evictions"].filter(cause="restart")
+    decided = run.frames["decisions"]["evicted_tokens"].sum() + restarts["evicted_tokens"].sum()
     assert run.answer("evictions")["evicted_tokens"].sum() == decided
     for report in ("eviction_age", "evictions_regretted", "evictions_by_tenant"):
         assert run.answer(report)["evicted_tokens"].sum() == decided

@@ -14,9 +14,10 @@ from pipeline.report import open_run, select
 FILES = sorted(QUERIES.glob("*.sql"))
 COUNTS = (pl.Int64, pl.Int32, pl.UInt64, pl.UInt32, pl.Decimal(28, 4))
 KINDS = (pl.String, pl.Boolean, pl.Datetime("us"), pl.Float64, *COUNTS)
-FRACTION = re.compile(r"^mean_|^median_|_ratio$|_ms$|_over_mean$")
+FRACTION = re.compile(r"^mean_|^median_|^stddev_|_ratio$|_ms$|_over_mean$")
 
 FILES_OF = {"decisions": "all_decisions", "evictions": "all_evictions", "replicas": "replicas"}
+SEEDS_OF = ("seed_decisions", "seed_replicas")
 
 every_query = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
@@ -31,6 +32,11 @@ def code(sql: str) -> str:
     return re.sub(r"--.*", "", sql)
 
 
+def without_strings(sql: str) -> str:
+    """Return a query without its comments and with empty strings."""
+    return re.sub(r"'[^']*'", "''", code(sql))
+
+
 @every_query
 def test_a_query_begins_with_its_question_its_views_and_its_grain(file: Path) -> None:
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -43,7 +49,7 @@ def test_a_query_begins_with_its_question_its_views_and_its_grain(file: Path) ->
 
 @every_query
 def test_a_query_is_lower_case_except_in_strings_and_comments(file: Path) -> None:
-    bare = re.sub(r"'[^']*'", "''", code(file.read_text(encoding="utf-8")))
+    bare = without_strings(file.read_text(encoding="utf-8"))
     assert bare == bare.lower()
 
 
@@ -51,7 +57,7 @@ def test_a_query_is_lower_case_except_in_strings_and_comments(file: Path) -> Non
 def test_a_query_is_one_ordered_statement(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert text.endswith(";\n")
-    assert code(text).count(";") == 1
+    assert without_strings(text).count(";") == 1
     last_clause = code(text).rsplit("\nfrom ", 1)[1]
     assert "\norder by" in last_clause
     assert len(duckdb.connect().extract_statements(text)) == 1
@@ -100,7 +106,7 @@ def test_zero_rows_have_the_columns_of_many_rows(file: Path, nothing: Run, run: 
 
 @pytest.fixture(scope="module")
 def one_run_twice() -> tuple[Run, Run]:
-    rows = random_run(7, Shape(400, warmup_ratio=0.2))
+    rows = random_run(7, Shape(400, warmup_ratio=0.2, failed_ratio=0.1, seeds=3))
     there = Run({name: table[::-1] for name, table in rows.items()}, threads=4)
     there.connection.execute("set timezone = 'Asia/Kolkata'").fetchall()
     return Run(rows, threads=1), there
@@ -121,6 +127,7 @@ def run_folder(
     """Return a connection to the files of that run."""
     here, _ = one_run_twice
     rows = {name: here.frames[table].to_dicts() for name, table in FILES_OF.items()}
+    rows |= {name: here.frames[name].filter(pl.col("seed") > 0).to_dicts() for name in SEEDS_OF}
     with open_run(write_run(tmp_path_factory.mktemp("run"), rows, ReplayConfig())) as connection:
         yield connection
 
@@ -136,7 +143,7 @@ def test_an_answer_is_the_same_from_a_runs_files(
 
 @pytest.fixture(scope="module")
 def with_and_without_warmup() -> tuple[Run, Run]:
-    rows = random_run(5, Shape(60, warmup_ratio=0.5))
+    rows = random_run(5, Shape(60, warmup_ratio=0.5, seeds=2))
     counted = {
         name: [row for row in table if not row.get("is_warmup")] for name, table in rows.items()
     }
@@ -161,11 +168,13 @@ def test_the_warm_up_moves_no_answer_but_the_whole_runs_hit_ratio(
 
 
 def test_refused_requests_change_no_ratio_and_no_percentile() -> None:
-    rows = random_run(3, Shape(80, rejected_ratio=0.4))
-    kept = rows | {"decisions": [r for r in rows["decisions"] if r["outcome"] == "served"]}
+    rows = random_run(3, Shape(80, rejected_ratio=0.4, failed_ratio=0.2))
+    served = [row for row in rows["decisions"] if row["outcome"] == "served"]
+    kept = rows | {"decisions": served}
     with_refused, without = Run(rows), Run(kept)
-    definitions = "hit_ratio_definitions"
-    for query in ("cache_hit_ratio", "ttft", "policy_comparison", "miss_reasons", definitions):
+    reports = ("cache_hit_ratio", "ttft", "policy_comparison", "miss_reasons", "seeds")
+    routing = ("router_belief", "regret", "policy_disagreements", "hot_spots", "decided_by")
+    for query in (*reports, "hit_ratio_definitions", *routing):
         counts = {"requests", "rejected", "missing"}
         left, right = with_refused.answer(query), without.answer(query)
         wanted = [name for name in left.columns if name not in counts]

@@ -7,7 +7,6 @@ SUMS = (
     "prompt_tokens",
     "matched_tokens",
     "computed_tokens",
-    "evicted_tokens",
 )
 
 
@@ -18,8 +17,16 @@ def loads(run: Run) -> pl.DataFrame:
     work = served.group_by("policy", "replica_id").agg(
         pl.len().alias("requests"), *(col(name).cast(pl.Int64).sum() for name in SUMS[1:])
     )
-    counted = fleet.join(work, on=["policy", "replica_id"], how="left")
-    return counted.with_columns(col(name).fill_null(0).cast(pl.Int64) for name in SUMS)
+    lost = (
+        run.frames["evictions"]
+        .group_by("policy", "replica_id")
+        .agg(col("evicted_tokens").cast(pl.Int64).sum())
+    )
+    places = ["policy", "replica_id"]
+    counted = fleet.join(work, on=places, how="left").join(lost, on=places, how="left")
+    return counted.with_columns(
+        col(name).fill_null(0).cast(pl.Int64) for name in (*SUMS, "evicted_tokens")
+    )
 
 
 def test_replica_skew_compares_the_fullest_replica_with_the_mean(run: Run) -> None:

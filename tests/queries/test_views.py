@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from query_tables import SCHEMAS, decision, eviction, replica, run_config, write_run
 
-from pipeline.config import EngineConfig, FleetConfig, ReplayConfig, SubsetConfig
+from pipeline.config import EngineConfig, FleetConfig, ReplayConfig, RoutingConfig, SubsetConfig
 from pipeline.errors import RunError
 from pipeline.report import open_run, select, views_sql
 from pipeline.tables import trace_schema
@@ -19,7 +19,10 @@ ROWS = {
     "evictions": [eviction(0, is_warmup=True), eviction(1), eviction(2)],
     "replicas": [replica(0), replica(1)],
 }
-NAMES = ["all_decisions", "all_evictions", "decisions", "evictions", "replicas", "settings"]
+TABLES = ["all_decisions", "all_evictions", "decisions", "evictions", "replicas"]
+SEEDS = ["seed_decisions", "seed_replicas"]
+RECORDED = ["policies", "settings", "timings"]
+NAMES = sorted([*TABLES, *SEEDS, *RECORDED])
 
 
 def ask(run: Path, sql: str) -> Any:
@@ -49,7 +52,8 @@ def test_every_view_has_the_columns_of_its_contract(tmp_path: Path) -> None:
         assert [name for (name,) in shown.fetchall()] == NAMES
         for name in NAMES:
             assert select(connection, f"from {name}").column_names == SCHEMAS[name].names
-        assert select(connection, "from settings").schema == SCHEMAS["settings"]
+        for name in RECORDED:
+            assert select(connection, f"from {name}").schema == SCHEMAS[name]
 
 
 def test_settings_are_one_row(tmp_path: Path) -> None:
@@ -58,6 +62,7 @@ def test_settings_are_one_row(tmp_path: Path) -> None:
         fleet=FleetConfig(2, 8_192),
         engine=replace(engine, recompute_last_token=True, in_flight="pins"),
         subset=SubsetConfig("tenant = 'a'", 0.1, "day 0.parquet", 0.25),
+        routing=RoutingConfig("lag:50", 9_000, 2.5, "random", 7, 3),
     )
     row = setting(write_run(tmp_path, {}, config))
     assert row == {
@@ -80,6 +85,12 @@ def test_settings_are_one_row(tmp_path: Path) -> None:
         "sample": 0.1,
         "warmup_trace": "day 0.parquet",
         "warmup_fraction": 0.25,
+        "router_view": "lag:50",
+        "router_capacity_tokens": 9_000,
+        "router_ttl_ms": 2.5,
+        "tie": "random",
+        "seed": 7,
+        "seeds": 3,
     }
 
 
@@ -112,11 +123,15 @@ def test_a_path_that_is_no_text_is_still_shown(tmp_path: Path) -> None:
     assert setting(write_run(tmp_path, {}, config))["warmup_trace"] == "day?.parquet"
 
 
-@pytest.mark.parametrize("missing", ["engine", "subset", "chosen_block_tokens", "config"])
+@pytest.mark.parametrize(
+    "missing",
+    ["engine", "subset", "chosen_block_tokens", "routing", "chosen_policies", "lanes", "config"],
+)
 def test_a_run_of_an_older_version_has_to_be_made_again(tmp_path: Path, missing: str) -> None:
     config = run_config(ReplayConfig())
     config.pop(missing, None)
-    run = write_run(tmp_path, ROWS, ReplayConfig(), config=None if missing == "config" else config)
+    about = {missing: None} if missing in ("config", "lanes") else {"config": config}
+    run = write_run(tmp_path, ROWS, ReplayConfig(), **about)
     message = re.escape(f"{run}: made by an older version: replay it again")
     with pytest.raises(RunError, match=f"^{message}$"):
         views_sql(run)

@@ -11,8 +11,6 @@ from strategies import POLICIES, Tokens
 
 from pipeline import build_burst_workload
 from pipeline.links import LinkFinder
-from pipeline.replay.fleet import REPLICA, REQUEST
-from pipeline.replay.policies import cache_aware, pure_affinity
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 
@@ -230,15 +228,6 @@ def test_the_burst_comparison_gives_the_known_numbers(
     assert round(matched / sum(column(told, "prompt_tokens")), 4) == hit_ratio
     assert (round(sum(ttfts) / 32, 2), max(ttfts)) == (mean_ms, max_ms)
     assert (max(loads(told)), sum(column(told, "evicted_tokens"))) == (most, evicted)
-
-
-def test_policies_break_ties_to_the_lowest_replica() -> None:
-    request, replicas = np.zeros(1, REQUEST), np.zeros(4, REPLICA)
-    replicas["matched_tokens"] = [3, 8, 5, 8]
-    replicas["queue_ticks"], replicas["exec_ticks"] = [9, 1, 5, 2], [1, 6, 1, 4]
-    memory = np.zeros(8, np.int64)
-    assert pure_affinity(request[0], replicas, memory) == 1
-    assert cache_aware(request[0], replicas, memory) == 2
 
 
 @pytest.mark.parametrize("first_id", [5, 2**32 + 1, 2**63 + 1, 2**64 - 1])

@@ -1,20 +1,30 @@
 """Kernels round as Python does: the exact binary value, halves to even."""
 
 from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
 
+import numpy as np
 import pytest
 from engine import replay_engine, seeded
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.replay.cost import CENTS_PER_MS, TICKS_PER_MS, exec_ticks, rounded, ttft_cents
-from pipeline.replay.loop import Settings
+from pipeline.replay.records import REPLICA
 
 law = settings(max_examples=400, deadline=None)
 ticks = st.integers(0, 10**13)
 
 UNITS = (1 / 20_000, 1 / 200, 0.0015, 0.025, 0.00005, 0.00137, 0.02513, 1 / 3)
 """Multiples of these lie on or beside a half of the last digit."""
+
+
+def replica_with(lookup_ms_per_token: float, prefill_ms_per_token: float) -> Any:
+    """Return a replica with these costs."""
+    replica = np.zeros(1, REPLICA)
+    replica["lookup_ms_per_token"] = lookup_ms_per_token
+    replica["prefill_ms_per_token"] = prefill_ms_per_token
+    return replica[0]
 
 
 def exactly(value: float, digits: int) -> int:
@@ -75,7 +85,7 @@ def test_work_is_rounded_as_python_rounds_the_sum_of_lookup_and_prefill(
     prompt: int, share: float, prefill: float, lookup: float
 ) -> None:
     matched = int(prompt * share)
-    cost = Settings(lookup, prefill, in_flight=False, waits=False, cache_output=False)
+    cost = replica_with(lookup, prefill)
     told = exec_ticks(prompt, matched, cost)
     assert told / 1e4 == round(matched * lookup + (prompt - matched) * prefill, 4)
 
@@ -89,7 +99,7 @@ def test_ttft_is_rounded_as_python_rounds_queue_and_work(queue: int, work: int) 
 
 
 def test_short_prompts_have_pythons_ttft_at_every_match() -> None:
-    cost = Settings(0.0015, 0.025, in_flight=False, waits=False, cache_output=False)
+    cost = replica_with(0.0015, 0.025)
     pairs = [(prompt, matched) for prompt in range(1, 41) for matched in range(prompt + 1)]
     assert len(pairs) == 860
     for prompt, matched in pairs:
