@@ -20,6 +20,7 @@ from pipeline.files import PARTIAL, whole_folder
 from pipeline.lane import Lane
 from pipeline.plan import Plan, planned
 from pipeline.replay import PolicySpec, find_policy
+from pipeline.replay.policies.rule import FOREVER
 from pipeline.run_folder import FORMAT, foreign_names, read_run, seed_folder
 from pipeline.tables import SCHEMA_VERSION
 from pipeline.trace.reader import fingerprint
@@ -187,7 +188,7 @@ def _chosen(spec: PolicySpec, config: ReplayConfig) -> dict[str, Any]:
         "source": spec.policy.source,
         "parameters": dict(zip(names, values, strict=True)),
         "router_view": str(spec.view),
-        "router_tokens": spec.router_tokens if routed else None,
+        "router_tokens": spec.router_tokens if routed and spec.router_tokens < FOREVER else None,
         "router_ttl_ms": spec.router_ttl_ms if routed else None,
         "tie": None if spec.policy.tie is None else TIES[spec.tie],
         "chooses_at_random": spec.chooses_at_random,

@@ -12,6 +12,7 @@ ages as (
         age_ms as age,
         evicted_tokens
     from evictions
+    where cause = 'room'
     union all
     select
         policy,
@@ -19,6 +20,7 @@ ages as (
         cast(age_requests as double) as age,
         evicted_tokens
     from evictions
+    where cause = 'room'
 ),
 -- tokens, not evictions: leaves differ in size
 tokens_by_age as (
@@ -65,6 +67,7 @@ counts as (
         cast(sum(evicted_tokens) as bigint) as evicted_tokens,
         cast(sum(evicted_nodes) as bigint) as evicted_nodes
     from evictions
+    where cause = 'room'
     group by policy
 )
 select

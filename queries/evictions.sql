@@ -1,4 +1,4 @@
--- Question: what did each replica evict, how old was it, and was it asked for again?
+-- Question: what did each replica evict for room, how old was it, and was it asked for again?
 -- Reads: evictions, replicas
 -- One row per policy and replica, replicas without evictions too
 with fleet as (
@@ -18,6 +18,18 @@ lost as (
         count(asked_again_seq) as asked_again,
         cast(sum(asked_again_tokens) as bigint) as asked_again_tokens
     from evictions
+    where cause = 'room'
+    group by
+        policy,
+        replica_id
+),
+restarts as (
+    select
+        policy,
+        replica_id,
+        cast(sum(evicted_tokens) as bigint) as restart_tokens
+    from evictions
+    where cause = 'restart'
     group by
         policy,
         replica_id
@@ -31,11 +43,15 @@ select
     round(lost.median_age_requests, 2) as median_age_requests,
     coalesce(lost.asked_again, 0) as asked_again,
     round(lost.asked_again / nullif(lost.evictions, 0), 4) as asked_again_ratio,
-    coalesce(lost.asked_again_tokens, 0) as asked_again_tokens
+    coalesce(lost.asked_again_tokens, 0) as asked_again_tokens,
+    coalesce(restarts.restart_tokens, 0) as restart_tokens
 from fleet
 left join lost
     on lost.policy = fleet.policy
     and lost.replica_id = fleet.replica_id
+left join restarts
+    on restarts.policy = fleet.policy
+    and restarts.replica_id = fleet.replica_id
 order by
     fleet.policy,
     fleet.replica_id;

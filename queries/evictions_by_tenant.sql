@@ -27,6 +27,7 @@ lost as (
     left join tenants as losing
         on losing.policy = evictions.policy
         and losing.seq = evictions.last_used_seq
+    where evictions.cause = 'room'
     group by
         evictions.policy,
         evicting.tenant,

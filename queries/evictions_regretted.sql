@@ -31,6 +31,7 @@ placed as (
         asked_again_tokens,
         asked_again_ms
     from evictions
+    where cause = 'room'
 ),
 counted as (
     select

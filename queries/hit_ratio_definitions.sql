@@ -63,7 +63,7 @@ defined as (
                 3,
                 'request_mean',
                 'mean of the requests'' own hit ratios, short prompts count like long ones',
-                cast(billionths / 1e9 as decimal(28, 4)),
+                cast(billionths / 1e9 as decimal(28, 9)),
                 requests_with_prompt
             ),
             (

@@ -47,6 +47,7 @@ SETTINGS = {
 CHOSEN_POLICIES = {
     "policy": pa.string(),
     "name": pa.string(),
+    "source": pa.string(),
     "parameters": pa.string(),
     "router_view": pa.string(),
     "router_tokens": pa.int64(),

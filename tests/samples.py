@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.config import ClockConfig, CostModel, FleetConfig, ReplayConfig
+from pipeline.run_folder import table_file
 from pipeline.tables import ARRIVAL_TYPE, trace_schema
 from pipeline.trace.metadata import TraceMetadata
 from pipeline.trace.writer import Requests, TraceWriter
@@ -97,7 +98,7 @@ def rows_of(path: Path) -> list[Row]:
 
 def decisions(run: Path, policy: str) -> list[Row]:
     """Return a policy's decisions."""
-    return rows_of(run / "decisions" / f"policy={policy}" / "part-0.parquet")
+    return rows_of(table_file(run, "decisions", policy))
 
 
 def column(rows: Sequence[Row], name: str) -> list[Any]:

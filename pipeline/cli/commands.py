@@ -129,8 +129,9 @@ def report(run_folder: Path, names: tuple[str, ...], form: str) -> None:
 def sql(run_folder: Path, query: str, form: str) -> None:
     """Run one SQL statement over the tables of RUN.
 
-    They are the views decisions, evictions, replicas, settings and trace; all_decisions and
-    all_evictions have the rows of the warm-up too.
+    They are the views decisions, evictions, replicas, settings, policies, timings and trace;
+    all_decisions and all_evictions have the rows of the warm-up too, seed_decisions and
+    seed_replicas those of every seed.
 
     Example: replay sql runs/day1 "select max(ttft_ms) from decisions where tenant = 'agent'"
     """
@@ -176,13 +177,25 @@ def main() -> None:
 
 
 def _print_comparison(target: Path, result: dict[str, Any], form: str) -> None:
-    from pipeline.cli.summaries import comparison_json, run_summary
-    from pipeline.report import find_report, open_run, render, select, transposed
+    from pipeline.cli.summaries import (
+        comparison_json,
+        comparison_table,
+        run_summary,
+        seeds_table,
+    )
+    from pipeline.report import find_report, open_run, render, select
 
-    rows = select(open_run(target), find_report("policy_comparison").sql)
+    connection = open_run(target)
+    rows = select(connection, find_report("policy_comparison").sql)
+    seeds = None
+    if result["config"]["routing"]["seeds"] > 1:
+        seeds = select(connection, find_report("seeds").sql)
     if form == "json":
-        click.echo(json.dumps(comparison_json(result, rows), indent=2))
+        click.echo(json.dumps(comparison_json(result, rows, seeds), indent=2))
         return
     for line in run_summary(target, result):
         click.echo(line)
-    write(render(transposed(rows, "policy"), "table"))
+    write(render(comparison_table(rows), "table"))
+    if seeds is not None:
+        click.echo("\nmean and standard deviation over the seeds\n")
+        write(render(seeds_table(seeds), "table"))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pipeline.config import ENGINES
+from pipeline.report import transposed
 
 _NOTES = 5
+_ROUTING = ("router_view", "router_capacity_tokens", "router_ttl_ms", "tie")
 
 if TYPE_CHECKING:  # a replay has no need of polars and tokenizers
     from pipeline.tokenize import Summary
@@ -91,15 +93,31 @@ def run_summary(target: Path, result: dict[str, Any]) -> Iterator[str]:
     of = "" if all_of_them else f" of {trace['requests']:,}"
     yield (
         f"{replayed['requests']:,}{of} requests over {fleet['replicas']} replicas of"
-        f" {fleet['capacity_tokens']:,} tokens; clock: {clock}; run: {target}"
+        f" {_fleet(fleet)}; clock: {clock}; run: {target}"
     )
     yield f"engine: {_engine(config)}; hit ratio: {_hit_ratio(config, replayed)}"
+    routing = config["routing"]
+    asked = [f"{n.replace('_', '-')} {routing[n]}" for n in _ROUTING if routing[n] is not None]
+    if asked:
+        yield f"routers: {', '.join(asked)}"
     if replayed["without_output_tokens"]:
         yield (
             f"warning: {_counted(replayed['without_output_tokens'], 'request')} without"
             " output_tokens: completed with the first token"
         )
     yield ""
+
+
+def _fleet(fleet: dict[str, Any]) -> str:
+    """Return how much a replica keeps, and what else is particular to the fleet."""
+    sizes = sorted({replica["capacity_tokens"] for replica in fleet["each"]})
+    kept = f"{sizes[0] if sizes else fleet['capacity_tokens']:,}"
+    if len(sizes) > 1:
+        kept += f" to {sizes[-1]:,}"
+    speeds = sorted({replica["speed"] for replica in fleet["each"]})
+    differ = f", speed {speeds[0]:g} to {speeds[-1]:g}" if len(speeds) > 1 else ""
+    away = f", {_counted(len(fleet['absences']), 'absence')}" if fleet["absences"] else ""
+    return f"{kept} tokens{differ}{away}"
 
 
 def _engine(config: dict[str, Any]) -> str:
@@ -123,14 +141,67 @@ def _hit_ratio(config: dict[str, Any], replayed: dict[str, int]) -> str:
     return f"matched{most} / prompt tokens of served requests, {span}"
 
 
-def comparison_json(result: dict[str, Any], comparison: pa.Table) -> dict[str, Any]:
-    """Return a run's configuration, timings and totals, with the comparison's percentiles."""
+_MOST_SIDE_BY_SIDE = 6
+_OF_MANY = (
+    "policy",
+    "rejected",
+    "cache_hit_ratio",
+    "evicted_ratio",
+    "elsewhere_ratio",
+    "mean_ttft_ms",
+    "p50_ttft_ms",
+    "p99_ttft_ms",
+    "evicted_tokens",
+    "requests_max_over_mean",
+    "idle_replicas",
+)
+_OF_SEEDS = ("cache_hit_ratio", "mean_ttft_ms", "p99_ttft_ms", "requests_max_over_mean")
+
+
+def comparison_table(comparison: pa.Table) -> pa.Table:
+    """Return a few policies side by side; of many, the columns that matter, a row each."""
+    if len(comparison) <= _MOST_SIDE_BY_SIDE:
+        return transposed(comparison, "policy")
+    return comparison.select(_OF_MANY)
+
+
+def seeds_table(seeds: pa.Table) -> pa.Table:
+    """Return what the report seeds says of policies that choose at random, as mean ± deviation."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "policy": row["policy"],
+                "seeds": row["seeds"],
+                **{name: _spread(row, name) for name in _OF_SEEDS},
+            }
+            for row in seeds.to_pylist()
+            if row["seeds"] > 1
+        ]
+    )
+
+
+def _spread(row: dict[str, Any], name: str) -> str:
+    mean = row[f"mean_{name}"]
+    return "" if mean is None else f"{mean} ± {row[f'stddev_{name}']}"
+
+
+def comparison_json(
+    result: dict[str, Any], comparison: pa.Table, seeds: pa.Table | None
+) -> dict[str, Any]:
+    """Return a run's configuration, timings and totals, with the comparison's percentiles.
+
+    With several seeds, also mean and spread of each policy, as the report seeds has them.
+    """
     rows = {row.pop("policy"): row for row in comparison.to_pylist()}
     parts = {name: result[name] for name in ("trace", "replayed", "config", "timings")}
     policies = {
         policy: {**totals, **{k: v for k, v in rows[policy].items() if k not in totals}}
         for policy, totals in result["totals"].items()
     }
+    if seeds is not None:
+        spread = {row.pop("policy"): row for row in seeds.to_pylist()}
+        for policy, told in policies.items():
+            told["over_seeds"] = spread[policy]
     return {**parts, "policies": policies}
 
 

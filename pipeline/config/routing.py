@@ -82,5 +82,5 @@ class RoutingConfig:
             raise UsageError(f"tie is {self.tie!r}: give one of {', '.join(TIES)}")
         if not 0 <= self.seed <= MAX_SEED:
             raise UsageError(f"seed is {self.seed}: give 0 to {MAX_SEED}")
-        if not 1 <= self.seeds <= MAX_SEEDS:
+        if not 1 <= self.seeds <= min(MAX_SEEDS, MAX_SEED - self.seed + 1):
             raise UsageError(f"seeds is {self.seeds}: give 1 to {MAX_SEEDS}")

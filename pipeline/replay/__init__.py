@@ -20,8 +20,9 @@ router     what a router believes, goes by and remembers
 observe    what replicas have for a request, in truth and as the router sees it
 serve      what a replica does with a request
 loop       the one loop
-lag        a router that sees its replicas late
 tokens     what became of each prompt's tokens
+settings   what the kernels need of a configuration
+growth     room in records and tables
 replayer   Replayer: one policy's replay, batch after batch
 """
 

@@ -57,7 +57,7 @@ def _lose_all(fleet, number, ticks, evictions):
     while replica.flying != NONE:
         lost = replica.flying
         replica.flying = pop(flights, lost)
-        unpin(fleet, number, flights[lost].edge, NONE, flights[lost].seq)
+        unpin(fleet, number, flights[lost].edge)
         forget_flight(fleet, number, lost)
     while replica.first_ahead != NONE:
         lost = replica.first_ahead

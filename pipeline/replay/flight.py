@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.kernel import NONE, kernel
 from pipeline.replay.active import activate, deactivate
 from pipeline.replay.cache import insert
-from pipeline.replay.eviction import next_touch
+from pipeline.replay.eviction import next_touch, touch_up
 from pipeline.replay.fleet import FLIGHTS
 from pipeline.replay.heap import comes_before, pop, push
 from pipeline.replay.lookup import holds, mark_computed, matched_until
@@ -125,7 +125,8 @@ def land(fleet, replica, clock, keeps_output, evictions):
     number = state.flying
     flight = flights[number]
     state.flying = pop(flights, number)
-    unpin(fleet, replica, flight.edge, next_touch(fleet), flight.seq)
+    touch_up(fleet, flight.edge, next_touch(fleet), flight.seq)
+    unpin(fleet, replica, flight.edge)
     state.held_blocks -= flight.held_blocks
     evicted = 0
     if keeps_output:

@@ -17,6 +17,7 @@ from pipeline.replay.policies.rule import PREFIX, SESSION, SIGNATURE
 from pipeline.replay.records import REQUEST, new_replicas
 from pipeline.replay.room import blocks_of
 from pipeline.replay.router import (
+    AGAIN,
     CALLS,
     EXACT,
     LAG,
@@ -27,6 +28,8 @@ from pipeline.replay.router import (
     Settings,
     forget,
     remember,
+    router_of_belief,
+    those_told,
     until_when,
 )
 from pipeline.replay.rows import rows_to_serve, with_rows
@@ -84,17 +87,8 @@ def _loop_types():
 _FLEET, _ROUTER, _BATCH, _SETTINGS, _DECISIONS = _loop_types()
 _ROWS = types.Array(numba.from_dtype(EVICTION), 1, "C")
 _RULE = types.FunctionType(SIGNATURE)
-CATCH_UP_SIGNATURE = types.int64(_ROUTER, _BATCH, types.int64, types.int64)
-_REPLAY_SIGNATURE = types.Tuple((types.int64, _ROWS))(
-    _FLEET,
-    _ROUTER,
-    _BATCH,
-    _BATCH,
-    _SETTINGS,
-    _DECISIONS,
-    _RULE,
-    types.FunctionType(CATCH_UP_SIGNATURE),
-)
+_RESULT = types.Tuple((types.int64, _ROWS))
+_REPLAY_SIGNATURE = _RESULT(_FLEET, _ROUTER, _BATCH, _BATCH, _SETTINGS, _DECISIONS, _RULE)
 
 
 @kernel(inner=True)
@@ -113,22 +107,20 @@ def _ask(request, fleet, batch, i, settings):
 
 
 @kernel(inner=True, inline=False, allocates=True)
-def _believe(fleet, router, past, known, settings, rows, used, catch_up):
+def _believe(fleet, router, past, known, settings, rows, used):
     """Bring what the router believes up to date, and let it look the request up.
 
     `past` has `known` requests that came before. Returns the rows of evictions, which may be more.
     """
-    request, belief = router.request[0], router.belief
-    seen_at = request.clock_ticks
-    if settings.sees == LAG:
-        seen_at -= settings.delay_ticks
-        router.progress[TOLD] = catch_up(router, past, known, seen_at)
-    elif settings.delay_ticks > 0:
-        told = until_when(past, router.progress[TOLD], known, seen_at - settings.delay_ticks)
-        if told > router.progress[TOLD]:
+    request, belief, told = router.request[0], router.belief, router.progress[TOLD]
+    seen_at = request.clock_ticks - settings.delay_ticks
+    if settings.sees == ROUTED:
+        until = until_when(past, told, known, seen_at) if settings.delay_ticks > 0 else told
+        if until > told:
             rows = with_rows(rows, used, 1)
-            forget(belief, past.seq[told - 1], rows[used])
-            router.progress[TOLD] = told
+            forget(belief, past.seq[until - 1], rows[used])
+            router.progress[TOLD] = until
+        seen_at = request.clock_ticks
     if seen_at >= belief.clock[0].next_event:
         rows, _ = pass_until(belief, seen_at, settings, rows, used)
     believe(belief, fleet, request, settings)
@@ -136,16 +128,20 @@ def _believe(fleet, router, past, known, settings, rows, used, catch_up):
 
 
 @kernel(inner=True, allocates=True)
-def _route(fleet, router, past, known, settings, decision, rows, used, choose, catch_up):
+def _route(fleet, router, past, known, settings, decision, rows, used, choose):
     """Ask the policy; return the rows of evictions, and its replica, NONE if there is no such."""
     request = router.request[0]
     least, shown = note_best(fleet, request, decision), fleet.replicas
-    if settings.sees != EXACT:
-        rows = _believe(fleet, router, past, known, settings, rows, used, catch_up)
+    if settings.sees in (LAG, ROUTED):
+        rows = _believe(fleet, router, past, known, settings, rows, used)
         shown = router.belief.replicas
     if fleet.clock[0].away > 0:
         shown = router.here[: copy_those_here(fleet, shown, router.here)]
-    place = choose(request, shown, router.parameters, router.memory)
+    if settings.sees == AGAIN:
+        router.choices[0] += 1
+        place = router.choices[router.choices[0]]
+    else:
+        place = choose(request, shown, router.parameters, router.memory)
     if not 0 <= place < len(shown):
         return rows, NONE
     if settings.sees == LAG:
@@ -160,7 +156,7 @@ def _route(fleet, router, past, known, settings, decision, rows, used, choose, c
 
 
 @kernel(signature=_REPLAY_SIGNATURE, allocates=True)
-def replay_batch(fleet, router, batch, past, settings, decisions, choose, catch_up):
+def replay_batch(fleet, router, batch, past, settings, decisions, choose):
     """Route and serve a batch; return how many were done and their evictions, in order.
 
     `past` ends with the batch, after the requests that the router's belief has yet to hear of.
@@ -180,11 +176,16 @@ def replay_batch(fleet, router, batch, past, settings, decisions, choose, catch_
         if batch.prompt_tokens[i] == 0 or fleet.clock[0].away == len(fleet.replicas):
             decision.outcome = EMPTY if batch.prompt_tokens[i] == 0 else NO_REPLICA
             continue
+        if settings.sees == LAG:
+            told, then = router.progress[TOLD], clock - settings.delay_ticks
+            router.progress[TOLD] = until_when(past, told, before + i, then)
+            again = those_told(past, told, router.progress[TOLD])
+            unread, later = np.zeros(len(again.seq), DECISION), router_of_belief(router)
+            replay_batch(router.belief, later, again, again, router.exactly, unread, choose)
         _ask(request, fleet, batch, i, settings)
         observe(fleet, request, settings, decision)
-        known = before + i
         rows, chosen = _route(
-            fleet, router, past, known, settings, decision, rows, used, choose, catch_up
+            fleet, router, past, before + i, settings, decision, rows, used, choose
         )
         if chosen == NONE:
             return i, rows[:used]
@@ -208,9 +209,3 @@ def replay_batch(fleet, router, batch, past, settings, decisions, choose, catch_
             rows = with_rows(rows, used, rows_to_serve(router.belief, request, settings))
             remember(router.belief, chosen, request, rows[used:])
     return len(decisions), rows[:used]
-
-
-@kernel(signature=CATCH_UP_SIGNATURE)
-def nothing_to_tell(router, _past, _known, _ticks):
-    """Stand for `lag.catch_up` where the router sees its replicas as they are."""
-    return router.progress[TOLD]

@@ -6,26 +6,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import ENGINES, TICKS_PER_MS, EngineConfig, ReplayConfig
-from pipeline.config.routing import VIEWS
+from pipeline.config import ENGINES, EngineConfig, ReplayConfig
 from pipeline.errors import PolicyError
-from pipeline.kernel import NONE
-from pipeline.replay.fleet import (
-    EDGES,
-    FLIGHTS,
-    CacheRules,
-    Fleet,
-    TracePaths,
-    new_fleet,
-    paths_of,
-)
-from pipeline.replay.loop import DECISION, nothing_to_tell, replay_batch
-from pipeline.replay.policies.rule import ACTIVE, LOAD
-from pipeline.replay.policies.spec import PolicySpec, find_policy
+from pipeline.replay.fleet import CacheRules, Fleet, TracePaths, new_fleet, paths_of
+from pipeline.replay.growth import copied, reserved
+from pipeline.replay.loop import DECISION, replay_batch
+from pipeline.replay.policies.rule import ACTIVE
+from pipeline.replay.policies.spec import find_policy
 from pipeline.replay.policies.user import compiled_policy
-from pipeline.replay.records import CHANGE, REQUEST, SLOT, WIPE, new_replicas
-from pipeline.replay.router import CALLS, EXACT, LAG, ROUTED, TOLD, Batch, Router, Settings
-from pipeline.replay.slots import refill
+from pipeline.replay.records import CHANGE, REQUEST, WIPE, new_replicas
+from pipeline.replay.router import AGAIN, CALLS, EXACT, LAG, ROUTED, TOLD, Batch, Router
+from pipeline.replay.settings import cache_rules, loop_settings
 from pipeline.tree import NO_WHOLES, BlockRules, Wholes, build_tree
 from pipeline.upcoming import upcoming_requests
 
@@ -71,10 +62,12 @@ class Replayer:
     ) -> None:
         self.spec = find_policy(policy, config.routing)
         self._choose = compiled_policy(self.spec.policy, self.spec.is_users_own)
-        self._settings = _settings(config, self.spec, config.routing.seed if seed is None else seed)
+        self._settings = loop_settings(
+            config, self.spec, config.routing.seed if seed is None else seed
+        )
         view, needs = self._settings.sees, self.spec.policy.needs
         probes = self.spec.policy.looks_up and view != ROUTED
-        rules = _rules(config.engine, probes=probes)
+        rules = cache_rules(config.engine, probes=probes)
         members, block_tokens = config.fleet.members, config.engine.block_tokens
 
         def fleet(rules: CacheRules, changes: NDArray[Any], *, active: bool) -> Fleet:
@@ -89,7 +82,6 @@ class Replayer:
             own = rules._replace(whole_leaves=True, probes_touch=False, match_touches=False)
             belief = fleet(own, changes[changes["what"] == WIPE], active=False)
             if self.spec.router_tokens:
-                belief.replicas["capacity_tokens"] = self.spec.router_tokens
                 belief.replicas["capacity_blocks"] = self.spec.router_tokens // block_tokens
         self.router = Router(
             belief=belief,
@@ -99,7 +91,7 @@ class Replayer:
             memory=self.spec.policy.memory(len(members)),
             progress=np.zeros(2, np.int64),
             choices=np.zeros(1, np.int64),
-            exactly=self._settings._replace(sees=EXACT, delay_ticks=0),
+            exactly=self._settings._replace(sees=AGAIN, delay_ticks=0),
         )
         self._cuts_twice = config.engine.recompute_last_token
         self._past: Batch | None = None
@@ -113,16 +105,15 @@ class Replayer:
         """Serve the next requests; return loop.DECISION, one each, and cache.EVICTION rows."""
         requests = len(batch.seq)
         past = self._remembered(batch)
-        self.fleet = self._reserved(self.fleet, requests)
+        self.fleet = self._roomy(self.fleet, requests)
         belief = self.fleet
         if self._settings.sees != EXACT:
-            belief = self._reserved(self.router.belief, len(past.seq))
+            belief = self._roomy(self.router.belief, len(past.seq))
         self.router = self.router._replace(belief=belief)
         decisions = np.zeros(requests, DECISION)
         try:
             done, evictions = replay_batch(
-                self.fleet, self.router, batch, past, self._settings, decisions, self._choose,
-                self._catch_up(),
+                self.fleet, self.router, batch, past, self._settings, decisions, self._choose
             )  # fmt: skip
         except Exception as error:
             if not self.spec.is_users_own:
@@ -154,14 +145,14 @@ class Replayer:
     def twin(self) -> Self:
         """Return a replayer that goes on from here without this one's noticing."""
         twin = copy.copy(self)
-        twin.fleet = _copied(self.fleet)
+        twin.fleet = copied(self.fleet)
         same = self.router.belief is self.fleet
         arrays: dict[str, Any] = {
             name: part.copy()
             for name, part in self.router._asdict().items()
             if isinstance(part, np.ndarray)
         }
-        belief = twin.fleet if same else _copied(self.router.belief)
+        belief = twin.fleet if same else copied(self.router.belief)
         twin.router = self.router._replace(belief=belief, **arrays)
         return twin
 
@@ -171,13 +162,6 @@ class Replayer:
         if away.any():
             return self.router.here[: int((~away).sum())]
         return self.router.belief.replicas
-
-    def _catch_up(self) -> Any:
-        if self._settings.sees != LAG:
-            return nothing_to_tell
-        from pipeline.replay.lag import catch_up  # noqa: PLC0415 - compiled for those who lag
-
-        return catch_up
 
     def _remembered(self, batch: Batch) -> Batch:
         """Return the batch after what came before and the belief has yet to hear of, or forget."""
@@ -195,83 +179,5 @@ class Replayer:
         parts = zip(self._past, batch, strict=True)
         return Batch(*(np.concatenate((before[told:], now)) for before, now in parts))
 
-    def _reserved(self, fleet: Fleet, requests: int) -> Fleet:
-        """Return a fleet with records for so many requests more, its tables at most half full.
-
-        A request cuts an edge and adds one, cuts another where its last token is not looked up,
-        and its output does the same as it completes.
-        """
-        flights, shared = fleet.flights, fleet.shared
-        if self._settings.counts:
-            flights = _grown(flights, fleet.pools[FLIGHTS], requests)
-            shared = _roomy(shared, len(flights)) if len(fleet.active) > 1 else shared
-        needed = (2 + self._cuts_twice) * requests
-        if self._settings.cache_output:
-            flying = int(fleet.pools["used"][FLIGHTS] - fleet.pools["free"][FLIGHTS])
-            needed += 2 * (requests + flying)
-        edges = _grown(fleet.edges, fleet.pools[EDGES], needed)
-        slots = _roomy(fleet.slots, len(edges))
-        return fleet._replace(flights=flights, edges=edges, slots=slots, shared=shared)
-
-
-def _settings(config: ReplayConfig, spec: PolicySpec, seed: int) -> Settings:
-    """Return the settings of the loop for one policy."""
-    engine, policy = config.engine, spec.policy
-    pins = engine.in_flight == "pins"
-    view = VIEWS.index(spec.view.kind)
-    delay_ms = spec.view.lag_ms if view == LAG else 0.0
-    if view == ROUTED:
-        delay_ms = spec.router_ttl_ms or 0.0
-        view = ROUTED if policy.looks_up else EXACT  # its own memory is of no use to it
-    named = dict(zip((p.name for p in policy.parameters), spec.parameters, strict=True))
-    return Settings(
-        pins=pins,
-        counts=pins or policy.needs & (LOAD | ACTIVE) != 0,
-        waits=engine.when_full == "wait",
-        cache_output=engine.cache_output,
-        keeps_output=engine.cache_output and pins,
-        sees=view,
-        delay_ticks=round(delay_ms * TICKS_PER_MS) if view != EXACT else 0,
-        needs=policy.needs,
-        draws=spec.chooses_at_random,
-        prefix_tokens=int(named.get("prefix_tokens", 1)),
-        tie=spec.tie,
-        seed=seed,
-    )
-
-
-def _rules(engine: EngineConfig, *, probes: bool) -> CacheRules:
-    return CacheRules(
-        engine.block_tokens,
-        keep_partial=engine.partial_block == "keep",
-        whole_leaves=engine.cache_unit == "leaf",
-        probes_touch=probes and engine.refresh == "probe",
-        match_touches=engine.refresh == "match" or (not probes and engine.refresh == "probe"),
-    )
-
-
-def _copied(fleet: Fleet) -> Fleet:
-    parts = fleet._asdict().items()
-    own: dict[str, Any] = {n: part.copy() for n, part in parts if isinstance(part, np.ndarray)}
-    upcoming = fleet.upcoming._replace(earliest=fleet.upcoming.earliest.copy())
-    return fleet._replace(upcoming=upcoming, **own)
-
-
-def _grown(records: NDArray[Any], pool: Any, needed: int) -> NDArray[Any]:
-    """Return a pool's records with `needed` of them free, moved into more if there are fewer."""
-    used, free = int(pool["used"]), int(pool["free"])
-    if len(records) - used + free >= needed:
-        return records
-    larger = np.zeros(max(used - free + needed, 2 * len(records)), records.dtype)
-    larger[:used] = records[:used]
-    return larger
-
-
-def _roomy(slots: NDArray[Any], entries: int) -> NDArray[Any]:
-    """Return a table that so many entries fill at most by half, with all that it holds."""
-    if 2 * entries <= len(slots):
-        return slots
-    larger = np.zeros(1 << (2 * entries - 1).bit_length(), SLOT)
-    larger["key"] = NONE
-    refill(slots, larger)
-    return larger
+    def _roomy(self, fleet: Fleet, requests: int) -> Fleet:
+        return reserved(fleet, requests, self._settings, cuts_twice=self._cuts_twice)

@@ -61,19 +61,13 @@ def pin(fleet, replica, edge):
 
 
 @kernel(inner=True)
-def unpin(fleet, replica, edge, touch, seq):
-    """Take one pin of the path down to an edge away, and touch what is no longer pinned.
-
-    What is still pinned will be touched by whoever pins it, before it can be evicted. Nothing is
-    touched if `touch` is NONE.
-    """
+def unpin(fleet, replica, edge):
+    """Take one pin of the path down to an edge away."""
     while edge != NONE:
         entry = fleet.edges[edge]
         entry.pins -= 1
         if entry.pins > 0:
             break
-        if touch != NONE:
-            entry.recency, entry.seq = touch, seq
         fleet.replicas[replica].pinned_blocks -= blocks_in(fleet, edge)
         if entry.children == 0:
             enqueue(fleet, replica, edge)

@@ -23,8 +23,9 @@ from pipeline.replay.fleet import Fleet
 from pipeline.replay.lookup import holds
 from pipeline.replay.room import blocks_of
 
-EXACT, LAG, ROUTED = 0, 1, 2
-"""Values of Settings.sees, in the order of config.VIEWS."""
+EXACT, LAG, ROUTED, AGAIN = 0, 1, 2, 3
+"""Values of Settings.sees: the first three in the order of config.VIEWS; with the last, no policy
+is asked: what was chosen before is chosen again."""
 
 
 class Settings(NamedTuple):
@@ -35,7 +36,7 @@ class Settings(NamedTuple):
     waits: bool  # a request waits for room, else it is rejected
     cache_output: bool
     keeps_output: bool  # as requests complete; else as they are served
-    sees: int  # EXACT, LAG or ROUTED
+    sees: int  # EXACT, LAG, ROUTED or AGAIN
     delay_ticks: int  # how late the router sees replicas, or how long it remembers, 0 for ever
     needs: int  # of the policy, see policies.rule
     draws: bool  # REQUEST.chance is wanted
@@ -69,8 +70,8 @@ class Router(NamedTuple):
     parameters  float64[…]       of the policy
     memory      int64[…]         of the policy
     progress    int64[2]         items TOLD and CALLS
-    choices     int64[…]         what the policy chose, for a belief that does the same later: the
-                                 memory of `lag.follow`
+    choices     int64[…]         for a belief that does the same later: how often it chose, then
+                                 what the policy chose
     exactly     the settings under which it does
     """
 
@@ -97,6 +98,34 @@ def until_when(past, told, known, ticks):
     return told
 
 
+@kernel(inner=True, allocates=True)
+def those_told(past, told, until):
+    """Return the requests of the past from one number to before another."""
+    return Batch(
+        past.seq[told:until],
+        past.prompt_tokens[told:until],
+        past.first_token_id[told:until],
+        past.clock_ticks[told:until],
+        past.output_tokens[told:until],
+        past.session[told:until],
+    )
+
+
+@kernel(inner=True, allocates=True)
+def router_of_belief(router):
+    """Return the router of the fleet that does the same later, which has a request of its own."""
+    return Router(
+        router.belief,
+        router.here,
+        np.zeros_like(router.request),
+        router.parameters,
+        router.memory,
+        router.progress,
+        router.choices,
+        router.exactly,
+    )
+
+
 @kernel(inner=True, inline=False)
 def remember(belief, replica, request, evictions):
     """Keep a prompt in the router's tree of a replica, at the cost of what was used least."""
@@ -107,9 +136,11 @@ def remember(belief, replica, request, evictions):
     begin_touches(belief, request.seq)
     touch = next_touch(belief)
     belief.clock[0].look_up_touch = touch
-    path = (np.int64(state.match), np.int64(state.missing), last)
-    need = 0 if holds(belief, replica, last) else kept - blocks_of(belief, state.matched_tokens)
-    insert(belief, replica, path, request.seq, touch, need, evictions)
+    node, below = last, np.int64(NONE)
+    while node > 0 and not holds(belief, replica, node):
+        below, node = node, np.int64(belief.nodes[node].parent)
+    need = kept - blocks_of(belief, belief.nodes[node].end)
+    insert(belief, replica, (node, below, last), request.seq, touch, need, evictions)
 
 
 @kernel(inner=True, inline=False)

@@ -37,6 +37,7 @@ _SETTINGS = (
 _POLICIES = (
     ("policy", "varchar"),
     ("name", "varchar"),
+    ("source", "varchar"),
     ("parameters", "varchar"),
     ("router_view", "varchar"),
     ("router_tokens", "bigint"),

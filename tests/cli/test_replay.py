@@ -91,6 +91,8 @@ def test_json_has_the_keys_of_the_reference_under_policies(trace: Path) -> None:
         "rejected_empty": 0,
         "rejected_too_long": 1,
         "rejected_pinned": 0,
+        "rejected_no_replica": 0,
+        "failed": 0,
     }
     assert (aware["total_evicted_tokens"], aware["max_replica_requests"]) == (1, 3)
     run = json.loads(trace.with_name("new").joinpath("run.json").read_text(encoding="utf-8"))

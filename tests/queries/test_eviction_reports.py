@@ -16,10 +16,14 @@ def policies(run: Run) -> pl.DataFrame:
     return run.frames["replicas"].select("policy").unique()
 
 
+def for_room(run: Run) -> pl.DataFrame:
+    return run.frames["evictions"].filter(cause="room")
+
+
 def test_evictions_shows_what_left_each_replica_and_zeros_where_nothing_did(run: Run) -> None:
     again = col("asked_again_seq").is_not_null()
     lost = (
-        run.frames["evictions"]
+        for_room(run)
         .group_by("policy", "replica_id")
         .agg(
             evictions=pl.len(),
@@ -31,21 +35,29 @@ def test_evictions_shows_what_left_each_replica_and_zeros_where_nothing_did(run:
             asked_again_tokens=AGAIN,
         )
     )
-    counts = ("evictions", "evicted_tokens", "asked_again", "asked_again_tokens")
+    restarts = (
+        run.frames["evictions"]
+        .filter(cause="restart")
+        .group_by("policy", "replica_id")
+        .agg(restart_tokens=TOKENS)
+    )
+    counts = ("evictions", "evicted_tokens", "asked_again", "asked_again_tokens", "restart_tokens")
     expected = (
         run.frames["replicas"]
         .select("policy", "replica_id")
         .unique()
         .join(lost, on=["policy", "replica_id"], how="left")
+        .join(restarts, on=["policy", "replica_id"], how="left")
         .with_columns(col(name).fill_null(0) for name in counts)
         .sort("policy", "replica_id")
     )
     assert_same(run.answer("evictions"), expected)
 
 
-def test_evictions_adds_up_to_what_the_decisions_evicted_and_restarts_lost(run: Run) -> None:
+def test_evictions_adds_up_to_what_the_decisions_evicted(run: Run) -> None:
     restarts = run.frames["evictions"].filter(cause="restart")
-    decided = run.frames["decisions"]["evicted_tokens"].sum() + restarts["evicted_tokens"].sum()
+    assert run.answer("evictions")["restart_tokens"].sum() == restarts["evicted_tokens"].sum()
+    decided = run.frames["decisions"]["evicted_tokens"].sum()
     assert run.answer("evictions")["evicted_tokens"].sum() == decided
     for report in ("eviction_age", "evictions_regretted", "evictions_by_tenant"):
         assert run.answer(report)["evicted_tokens"].sum() == decided
@@ -60,7 +72,7 @@ def one_by_one(rows: pl.DataFrame, age: str, percent: int) -> Any:
 def test_eviction_age_asks_every_evicted_token_for_its_age(run: Run) -> None:
     expected = []
     for (policy,) in policies(run).sort("policy").iter_rows():
-        lost = run.frames["evictions"].filter(policy=policy)
+        lost = for_room(run).filter(policy=policy)
         row = {"policy": policy, "evictions": len(lost)}
         row |= {name: lost[name].sum() for name in ("evicted_tokens", "evicted_nodes")}
         for age in ("age_ms", "age_requests"):
@@ -93,9 +105,9 @@ def wait_of(asked_again_ms: float | None) -> str:
 
 def test_evictions_regretted_has_every_wait_of_every_policy(run: Run) -> None:
     wait = pl.Enum(WAITS)
-    lost = run.frames["evictions"].with_columns(
+    lost = for_room(run).with_columns(
         asked_again_within=pl.Series(
-            [wait_of(ms) for ms in run.frames["evictions"]["asked_again_ms"]], dtype=wait
+            [wait_of(ms) for ms in for_room(run)["asked_again_ms"]], dtype=wait
         )
     )
     counted = lost.group_by("policy", "asked_again_within").agg(
@@ -167,7 +179,7 @@ def test_evictions_by_tenant_tells_who_needed_the_room_of_whom(run: Run) -> None
     evicting = tenants.rename({"seq": "for_seq", "tenant": "evicting_tenant"})
     losing = tenants.rename({"seq": "last_used_seq", "tenant": "losing_tenant"})
     expected = (
-        run.frames["evictions"]
+        for_room(run)
         .join(evicting, on=["policy", "for_seq"], how="left")
         .join(losing, on=["policy", "last_used_seq"], how="left")
         .group_by("policy", "evicting_tenant", "losing_tenant")

@@ -32,6 +32,7 @@ def test_a_policy_is_shown_as_the_run_chose_it(tmp_path: Path) -> None:
     chosen = {
         "policy": spec,
         "name": "sglang",
+        "source": "SGLang",
         "parameters": {"match_threshold": 0.3, "imbalance_abs": 64},
         "router_view": "routed",
         "router_tokens": 2**62,

@@ -36,7 +36,8 @@ def oracles(day: Day, model: str, policy: str) -> Any:
         policy=policy,
         model=Model(**settings),
         drain_ms=[0.0, *(later - earlier for earlier, later in pairwise(times))],
-        **asdict(config.fleet),
+        replicas=config.fleet.replicas,
+        capacity_tokens=config.fleet.capacity_tokens,
         **asdict(config.cost),
     )
 

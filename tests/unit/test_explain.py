@@ -165,6 +165,6 @@ def _losses(losses: Any) -> list[Loss]:
     ],
 )
 def test_a_policy_tells_why_in_its_own_words(scores: Any, chosen: int, why: str) -> None:
-    score = Score("hits", best="most", ties="by lot", without="{first_token_id} of {replicas}")
-    replicas = [{"score": one} for one in scores]
-    assert reason(score, replicas, chosen, 7) == why
+    score = Score("hits", best="most", without="{first_token_id} of {replicas}")
+    replicas = [{"replica_id": r, "score": one} for r, one in enumerate(scores)]
+    assert reason(score, "by lot", replicas, chosen, 7) == why

@@ -60,7 +60,7 @@ def test_run_json_says_what_was_replayed_and_how(small_trace: Path, small_run: P
     run = json.loads((small_run / "run.json").read_text(encoding="utf-8"))
     assert list(run) == [
         "format", "schema_version", "versions", "trace", "replayed", "config", "totals",
-        "timings",
+        "timings", "lanes",
     ]  # fmt: skip
     assert (run["format"], run["schema_version"]) == ("replay-run", "1")
     assert run["versions"]["replay-pipeline"] == pipeline.__version__
@@ -69,7 +69,7 @@ def test_run_json_says_what_was_replayed_and_how(small_trace: Path, small_run: P
     assert run["trace"]["requests"] == len(SMALL)
     assert len(run["trace"]["fingerprint"]) == 32
     assert run["config"] == {
-        "fleet": {"replicas": 2, "capacity_tokens": 6},
+        "fleet": {"replicas": 2, "capacity_tokens": 6, "each": [], "absences": []},
         "engine": asdict(ENGINES["reference"]),
         "cost": {
             "prefill_ms_per_token": 1.0,
@@ -78,9 +78,32 @@ def test_run_json_says_what_was_replayed_and_how(small_trace: Path, small_run: P
         },
         "clock": {"clock": "arrivals", "decay_ms_per_arrival": 12.0},
         "subset": {"where": None, "sample": 1.0, "warmup": None, "warmup_fraction": 0.0},
+        "routing": {
+            "router_view": None,
+            "router_capacity_tokens": None,
+            "router_ttl_ms": None,
+            "tie": None,
+            "seed": 0,
+            "seeds": 1,
+        },
         "policies": list(POLICIES),
         "chosen_clock": "arrivals",
         "chosen_block_tokens": 1,
+        "chosen_policies": [
+            {
+                "policy": policy,
+                "name": policy,
+                "source": "the reference",
+                "parameters": {},
+                "router_view": "exact",
+                "router_tokens": None,
+                "router_ttl_ms": None,
+                "tie": tie,
+                "chooses_at_random": False,
+                "seeds": 1,
+            }
+            for policy, tie in zip(POLICIES, (None, "lowest", "lowest"), strict=True)
+        ],
     }
     assert run["replayed"] == {
         "requests": len(SMALL),
@@ -89,6 +112,11 @@ def test_run_json_says_what_was_replayed_and_how(small_trace: Path, small_run: P
         "without_output_tokens": 0,
     }
     assert list(run["totals"]) == list(POLICIES)
+    for lane, policy in zip(run["lanes"], POLICIES, strict=True):
+        assert (lane["policy"], lane["seed"], lane["requests"]) == (policy, 0, len(SMALL))
+        assert lane["replay_s"] >= 0
+        assert lane["write_s"] >= 0
+        assert lane["requests_per_s"] > 0
 
 
 def test_timings_are_seconds_and_what_is_done_alone_fits_into_the_whole(trace: Path) -> None:
@@ -201,7 +229,7 @@ def test_settings_are_checked_before_anything_is_read_or_written(tmp_path: Path)
         replay_trace(nowhere, run, BUSY, 0)
     with pytest.raises(UsageError, match=r"'cache_awar' \(did you mean cache_aware\?\)"):
         replay_trace(nowhere, run, replace(BUSY, policies=("cache_awar",)))
-    with pytest.raises(UsageError, match="a policy is named twice"):
+    with pytest.raises(UsageError, match="policy round_robin is named twice"):
         replay_trace(nowhere, run, replace(BUSY, policies=("round_robin", "round_robin")))
     with pytest.raises(TraceError, match="no such file"):
         replay_trace(nowhere, run, BUSY)

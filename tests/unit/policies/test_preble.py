@@ -81,6 +81,13 @@ def test_load_that_is_older_than_the_window_is_forgotten() -> None:
         assert router.choose(state(2, clock=clock)) == told
 
 
+def test_load_is_forgotten_once() -> None:
+    router = Router("preble", window_ms=1000)
+    for clock in range(0, 20 * SECOND, 5 * SECOND):
+        cold = [state(2, prompt=prompt, clock=clock) for prompt in (100, 300, 10)]
+        assert [router.choose(asked) for asked in cold] == [0, 1, 0]
+
+
 def test_balance_is_kept_within_the_window_alone() -> None:
     warm = [state(matched=[100, 0], clock=clock) for clock in (900 * MS, 2001 * MS)]
     assert [after(300, replicas=2, window_ms=1000).choose(asked) for asked in warm] == [1, 0]

@@ -16,6 +16,12 @@ STATES = [random_state(random.Random(n)) for n in range(1000)]  # noqa: S311 (fi
 SEEN = REPLICA.names[: REPLICA.names.index("score")]
 """Fields of a replica that a policy may read."""
 
+FIELD = """
+    round_robin pure_affinity cache_aware random least_loaded power_of_two session prefix_hash chwbl
+    sglang sglang_python dynamo llm_d lmetric load_aware prefix_aware aibrix preble ray gorgo
+    vllm_dp
+"""
+
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
@@ -62,6 +68,10 @@ def test_cache_aware_sends_cold_requests_to_the_lowest_idle_replica() -> None:
     assert choose("cache_aware", state(4)) == 0
     assert choose("cache_aware", state(queue=[7, 0, 0, 0])) == 1
     assert spread("cache_aware", state(queue=[7, 0, 5, 0]), tie="random").keys() == {1, 3}
+
+
+def test_the_table_lists_the_policies_of_the_field() -> None:
+    assert POLICIES.keys() == set(FIELD.split())
 
 
 @every_policy
