@@ -19,7 +19,7 @@ from pipeline.joined import joined_trace
 from pipeline.prepare import ready_trace
 from pipeline.replay import find_policy, trace_paths
 from pipeline.replay.fleet import TracePaths
-from pipeline.replay.policies.rule import ACTIVE, LOAD, SESSION
+from pipeline.replay.records import ACTIVE, LOAD, SESSION
 from pipeline.replay.router import Batch
 from pipeline.sessions import session_names
 from pipeline.subset import check_subset, chosen_requests

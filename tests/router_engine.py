@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from engine import seeded
 from engine_oracle import Model, Request
-from model_cases import random_model, random_requests
 from model_engine import _check_eviction, _decisions, _dicts, paths_of
-from router_cases import RULES, random_routing
-from router_oracle import Decision, OracleRun, replay
-from router_rules import BUILT_IN
+from numpy.typing import NDArray
+from router_fleet import Decision
+from router_oracle import OracleRun
+from router_rules import BUILT_IN, SEEN
+from router_runs import Case, told_by_oracle
 
 from pipeline.config import (
     CostModel,
@@ -33,20 +33,21 @@ _PRICES = ("prefill_ms_per_token", "lookup_ms_per_token", "decode_ms_per_token")
 _COUNTS = ("queued_requests", "running_requests")
 
 
-def random_case(seed: int) -> tuple[list[Request], str, dict[str, Any], int]:
-    """Return a trace, the name of a rule, knobs for both, and how many requests a batch has."""
-    rng = seeded(seed)
-    size = rng.randint(1, 40)
-    requests = random_requests(rng, size, added=rng.choice((3, 8, 20)))
-    knobs = random_routing(rng, size, random_model(rng))
-    knobs |= {
-        "prefill_ms_per_token": rng.choice((0.025, 1.0, 0.02513)),
-        "lookup_ms_per_token": rng.choice((0.0015, 0.1, 0.0)),
-        "decode_ms_per_token": rng.choice((0.0, 0.3, 2.0)),
-    }
-    if knobs["view"][0] == "routed" and knobs["view"][2] == 0:
-        knobs["view"] = (*knobs["view"][:2], 1)
-    return requests, rng.choice(sorted(RULES)), knobs, rng.randint(1, 40)
+class Told(NamedTuple):
+    """What the kernels told of a case.
+
+    decisions  of requests that failed as if they had been served, but for the outcome
+    chosen     the replica that the rule chose, -1 where it was not asked
+    evictions  rows of cache.EVICTION
+    seen       where the rule is `witness`: all that it saw, SEEN of a replica after another
+    replicas   records.REPLICA after the last request
+    """
+
+    decisions: list[Decision]
+    chosen: list[int]
+    evictions: list[dict[str, int]]
+    seen: list[int]
+    replicas: NDArray[Any]
 
 
 def spec_of(rule: str, view: Sequence[Any]) -> str:
@@ -73,8 +74,16 @@ def batch_of(requests: Sequence[Request], clock: Sequence[int]) -> Batch:
     )
 
 
-def replayer_of(requests: Sequence[Request], rule: str, knobs: dict[str, Any]) -> Replayer:
-    model: Model = knobs["model"]
+def batches_of(case: Case) -> list[Batch]:
+    """Cut the trace of a case into its batches."""
+    whole = batch_of(case.requests, case.knobs["clock"])
+    starts = range(0, len(case.requests), case.size)
+    return [Batch(*(column[at : at + case.size] for column in whole)) for at in starts]
+
+
+def replayer_of(case: Case) -> Replayer:
+    """Return the kernels, ready for the first batch of a case."""
+    knobs, model = case.knobs, case.knobs["model"]
     members = tuple(ReplicaConfig(*member) for member in knobs["replicas"])
     config = ReplayConfig(
         fleet=FleetConfig(len(members), members[0].capacity_tokens, each=members),
@@ -83,30 +92,55 @@ def replayer_of(requests: Sequence[Request], rule: str, knobs: dict[str, Any]) -
         routing=RoutingConfig(),
     )
     changes = np.array(knobs["changes"], CHANGE)
-    spec = spec_of(rule, knobs["view"])
-    return Replayer(paths_of(requests, model), config, spec, changes=changes)
+    spec = spec_of(case.rule, knobs["view"])
+    return Replayer(paths_of(case.requests, model), config, spec, changes=changes)
 
 
-def check_case(requests: list[Request], rule: str, knobs: dict[str, Any], size: int) -> OracleRun:
-    """Replay with the kernels and with the oracle, and hold one against the other."""
-    case = RULES[rule]
-    wanted = replay(requests, rule=case.rule(), looks_up=case.looks_up, **knobs, to_the_end=False)
-    replayer, batch = replayer_of(requests, rule, knobs), batch_of(requests, knobs["clock"])
-    told, evictions = [], []
-    for first in range(0, len(requests), size):
-        part = Batch(*(column[first : first + size] for column in batch))
-        rows, lost = replayer.replay(part)
-        told += _told(part, rows, knobs["model"], replayer)
-        evictions += _dicts(lost)
-        for row, chosen in zip(rows, wanted.chosen[first : first + size], strict=True):
-            assert row["routed_to"] == (-1 if chosen is None else chosen)
-    _check_decisions(told, wanted, replayer)
-    _check_evictions(requests, knobs["model"], evictions, wanted)
-    for state, record in zip(wanted.caches, replayer.fleet.replicas, strict=True):
+def told_by_kernels(case: Case, replayer: Replayer | None = None) -> Told:
+    """Serve a case with the kernels."""
+    replayer = replayer or replayer_of(case)
+    told = Told([], [], [], [], replayer.fleet.replicas)
+    for batch in batches_of(case):
+        rows, lost = replayer.replay(batch)
+        told.decisions.extend(_told(batch, rows, case.knobs["model"], replayer))
+        told.chosen.extend(rows["routed_to"].tolist())
+        told.evictions.extend(_dicts(lost))
+    if case.rule == "witness":
+        memory = replayer.router.memory
+        told.seen.extend(memory[1 : 1 + memory[0]].tolist())
+    return told._replace(replicas=replayer.fleet.replicas.copy())
+
+
+def check_same(case: Case, told: Told, wanted: OracleRun) -> None:
+    """Hold what the kernels told against the oracle."""
+    model = case.knobs["model"]
+    assert told.chosen == [-1 if chosen is None else chosen for chosen in wanted.chosen]
+    if case.rule == "witness":
+        asked = [replicas for replicas in wanted.seen if replicas is not None]
+        assert told.seen == [n for replicas in asked for one in replicas for n in in_order(one)]
+    for one, other in zip(told.decisions, wanted.decisions, strict=True):
+        hidden = wanted.failed.get(one.seq)
+        assert one.outcome == other.outcome, (one, other)
+        full = asdict(other if hidden is None else hidden) | {"outcome": other.outcome}
+        full |= {name: None for name in _COUNTS if getattr(one, name) is None}
+        assert asdict(one) == full
+    _check_evictions(case.requests, model, told.evictions, wanted)
+    for state, record in zip(wanted.caches, told.replicas, strict=True):
         assert record["pinned_blocks"] == state.pinned_blocks
         assert record["held_blocks"] == state.held_blocks
         assert record["resident_blocks"] - record["pinned_blocks"] == state.evictable_blocks
+
+
+def check_case(case: Case) -> OracleRun:
+    """Serve a case with the kernels and with the oracle, and hold one against the other."""
+    wanted = told_by_oracle(case)
+    check_same(case, told_by_kernels(case), wanted)
     return wanted
+
+
+def in_order(replica: Any) -> list[int]:
+    """Return the numbers of a ReplicaView in the order of SEEN."""
+    return [getattr(replica, name) for name in SEEN]
 
 
 def _told(batch: Batch, rows: Any, model: Model, replayer: Replayer) -> list[Decision]:
@@ -114,31 +148,18 @@ def _told(batch: Batch, rows: Any, model: Model, replayer: Replayer) -> list[Dec
     split = token_split(batch.prompt_tokens, rows, model.block_tokens)
     as_served = rows.copy()
     as_served["outcome"][rows["outcome"] == FAILED] = 0
+    counted, looks_up = replayer.counts_requests, replayer.spec.policy.looks_up
     told = []
-    for one, row in zip(
-        _decisions(batch, as_served, split, in_flight=replayer.counts_requests),
-        rows,
-        strict=True,
-    ):
+    as_model = _decisions(batch, as_served, split, in_flight=counted)
+    for one, row in zip(as_model, rows, strict=True):
         more = Decision(**asdict(one))
         if one.outcome == "served":
             more.outcome = OUTCOMES[row["outcome"]]
-            looks_up = replayer.spec.policy.looks_up
             more.believed_matched_tokens = int(row["believed_matched_tokens"]) if looks_up else None
             more.best_replica_id = int(row["best_replica_id"])
             more.regret_ticks = int(row["regret_ticks"])
         told.append(more)
     return told
-
-
-def _check_decisions(told: list[Decision], wanted: OracleRun, replayer: Replayer) -> None:
-    for one, other in zip(told, wanted.decisions, strict=True):
-        hidden = wanted.failed.get(one.seq)
-        assert one.outcome == other.outcome, (one, other)
-        full = asdict(other if hidden is None else hidden) | {"outcome": other.outcome}
-        if not replayer.counts_requests:
-            full |= dict.fromkeys(_COUNTS)
-        assert asdict(one) == full
 
 
 def _check_evictions(

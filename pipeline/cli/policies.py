@@ -54,6 +54,7 @@ def _overview(table: "dict[str, Policy]") -> "pa.Table":
     rows = [
         {
             "policy": name,
+            "rule": _first_line(policy),
             "source": policy.source,
             "view": ", ".join(_view(policy)),
             "tie": policy.tie or "none left open",
@@ -62,6 +63,11 @@ def _overview(table: "dict[str, Policy]") -> "pa.Table":
         for name, policy in table.items()
     ]
     return pa.Table.from_pylist(rows)
+
+
+def _first_line(policy: "Policy") -> str:
+    """Return a policy's rule in a sentence."""
+    return cleandoc(policy.rule.__doc__ or "").partition("\n")[0]
 
 
 def _view(policy: "Policy") -> Iterator[str]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.explain.moment import Outcome
 from pipeline.replay.fleet import Fleet
@@ -20,14 +21,27 @@ def reason(
 
     A replica without a score could not be chosen; `ties` says how ties are broken.
     """
+    scored = [replica for replica in replicas if replica["score"] is not None]
+    scores = np.array([replica["score"] for replica in scored])
     if not score.best:
         return f"by {score.name}"
-    scored = [replica for replica in replicas if replica["score"] is not None]
-    numbers = np.array([replica["replica_id"] for replica in scored])
-    scores = np.array([replica["score"] for replica in scored])
+    if not len(scores) or not np.isfinite(scores).all():
+        return f"by {score.name}, which is not a number everywhere"
     if score.without and not scores.any():
         rule = score.without.format(first_token_id=first_token_id, replicas=len(scored))
-        return f"all scores are 0, so it is {rule}"
+        there = " that are there" if len(scored) < len(replicas) else ""
+        return f"all scores are 0, so it is {rule}{there}"
+    if len(scores) == 1:
+        only = "it is the only one" if len(replicas) == 1 else "it is the only one that counts"
+        return f"{only}: {score.name} {_amount(scores[0], score)}"
+    numbers = [replica["replica_id"] for replica in scored]
+    return _best(score, ties, np.array(numbers), scores, chosen)
+
+
+def _best(
+    score: Score, ties: str, numbers: NDArray[np.int64], scores: NDArray[Any], chosen: int
+) -> str:
+    """Return which replicas have the best score, and which come next."""
     best = scores.min() if score.best == "least" else scores.max()
     tied = numbers[scores == best]
     said = f"{score.best} {score.name}, {_amount(best, score)}"
@@ -35,9 +49,7 @@ def reason(
         has = f"{said}, is that of {_replicas(tied.tolist())}"
         return f"the policy did not go by the score alone: {has}"
     if len(tied) > 1:
-        return f"{said}, is that of {_replicas(tied.tolist())}: {ties}"
-    if len(scores) == 1:
-        return f"it is the only one: {score.name} {_amount(best, score)}"
+        return f"{said}, is that of {_replicas(tied.tolist())}: {score.ties or ties}"
     others = scores[scores != best]
     next_best = others.min() if score.best == "least" else others.max()
     after = numbers[scores == next_best]
@@ -53,8 +65,8 @@ def no_room(seen: Fleet, request: Batch, outcome: Outcome) -> str:
     blocks = -(-tokens // rules.block_tokens)
     if outcome.decision["outcome"] == TOO_LONG:
         return (
-            f"the prompt takes {_blocks(blocks, rules.block_tokens)}, and a replica has"
-            f" {_blocks(capacity, rules.block_tokens)}"
+            f"the prompt takes {_blocks(blocks, rules.block_tokens)}, and replica"
+            f" {outcome.chosen} has {_blocks(capacity, rules.block_tokens)}"
         )
     match = -(-matched // rules.block_tokens)
     need = blocks - match

@@ -44,7 +44,8 @@ def tell(plan: Plan, policy: str, row: int, before: UpcomingRequests) -> Story:
     ties, first_token_id = _ties(spec, plan), int(request.first_token_id[0])
     story |= {
         "replica_id": outcome.chosen,
-        "reason": reason(score, ties, told, outcome.chosen, first_token_id),
+        "reason": reason(score, ties, told, outcome.chosen, first_token_id)
+        + (f", seed {plan.config.routing.seed}" if score.draws else ""),
         "router_view": str(spec.view),
         "score": {"name": score.name, "unit": score.unit or None, "best": score.best or None},
         "replicas": told,
@@ -68,8 +69,6 @@ def tell(plan: Plan, policy: str, row: int, before: UpcomingRequests) -> Story:
 def _ties(spec: PolicySpec, plan: Plan) -> str:
     """Return in words how ties are broken."""
     seed = plan.config.routing.seed
-    if spec.policy.draws and spec.policy.tie is None:
-        return f"chosen at random, seed {seed}"
     rules = ("the lowest replica wins", f"one of them at random, seed {seed}", "the next in turn")
     return rules[spec.tie]
 
@@ -100,6 +99,7 @@ def _replicas(moment: Moment, seen: Seen, row: int, scale: int) -> list[Story]:
                 **counts,
                 "believed_matched_tokens": matched,
                 "believed_queue_wait_ms": queue_ms,
+                "away": there is None,
                 "score": None if there is None else _score(float(there["score"]), scale),
                 "chosen": r == seen.chosen,
             }

@@ -33,7 +33,7 @@ def _section(policy: str, story: dict[str, Any], cache_unit: str) -> Iterator[st
         return
     chosen, score = story["replica_id"], story["score"]
     if "rejected" in story:
-        yield f"{policy}: {story['outcome']} by replica {chosen}: {story['rejected']}"
+        yield f"{policy}: {story['outcome']} on replica {chosen}: {story['rejected']}"
     else:
         yield (
             f"{policy}: served by replica {chosen}; ttft {story['ttft_ms']} ms ="
@@ -60,6 +60,8 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 def _replicas(replicas: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the replicas without the columns that say nothing."""
     dull = {name for name in replicas[0] if all(r[name] is None for r in replicas)}
+    if not any(r["away"] for r in replicas):
+        dull.add("away")
     if all(r["prefix_tokens"] == r["matched_tokens"] for r in replicas):
         dull.add("prefix_tokens")
     shown = [{name: r[name] for name in r if name not in dull} for r in replicas]
@@ -109,11 +111,10 @@ def _what(part: dict[str, Any], chosen: int) -> str:
             more = f" and {len(held) - _REPLICAS} more" if len(held) > _REPLICAS else ""
             return f"held by {', '.join(held[:_REPLICAS])}{more}"
         case "evicted":
-            cause = part["evicted_for"]
-            why = "evicted from" if cause else "lost in a restart of"
-            for_whom = f" for {said(cause)}" if cause else ""
+            cause, r = part["evicted_for"], part["replica_id"]
+            lost = f"evicted from replica {r} for {said(cause)}," if cause else ""
             return (
-                f"{why} replica {part['replica_id']}{for_whom},"
+                f"{lost or f'lost when replica {r} restarted, at most'}"
                 f" {part['ms_before']} ms and {_count(part['requests_before'], 'request')} before;"
                 f" last used by {said(part['last_used_by'])}"
             )

@@ -1,5 +1,7 @@
 """What happens between two requests: completions, and replicas that go away and return."""
 
+import numpy as np
+
 from pipeline.kernel import NONE, kernel
 from pipeline.replay.cache import evict_leaf
 from pipeline.replay.flight import forget_flight, land, next_due, note_next_event, pass_time
@@ -38,14 +40,15 @@ def pass_until(fleet, clock, settings, rows, used):
 @kernel(inner=True)
 def _change(fleet, change, evictions):
     """Let a replica go away, lose all that it has, or return; return the evictions."""
-    replica, evicted = fleet.replicas[change.replica], 0
+    number, evicted = np.int64(change.replica), np.int64(0)
+    replica = fleet.replicas[number]
     was_away = replica.away > 0
     if change.what == CLOSE:
         replica.away += 1
     elif change.what == OPEN:
         replica.away -= 1
     else:
-        evicted = _lose_all(fleet, change.replica, change.ticks, evictions)
+        evicted = _lose_all(fleet, number, change.ticks, evictions)
     fleet.clock[0].away += (replica.away > 0) - was_away
     return evicted
 
@@ -53,14 +56,14 @@ def _change(fleet, change, evictions):
 @kernel(inner=True)
 def _lose_all(fleet, number, ticks, evictions):
     """Drop a replica's requests in flight and its cache, the least recent leaf first."""
-    replica, flights, evicted = fleet.replicas[number], fleet.flights, 0
+    replica, flights, evicted = fleet.replicas[number], fleet.flights, np.int64(0)
     while replica.flying != NONE:
-        lost = replica.flying
+        lost = np.int64(replica.flying)
         replica.flying = pop(flights, lost)
         unpin(fleet, number, flights[lost].edge)
         forget_flight(fleet, number, lost)
     while replica.first_ahead != NONE:
-        lost = replica.first_ahead
+        lost = np.int64(replica.first_ahead)
         replica.first_ahead = flights[lost].after
         forget_flight(fleet, number, lost)
     replica.first_waiting, replica.first_unfilled = NONE, NONE

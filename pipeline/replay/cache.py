@@ -155,7 +155,7 @@ def evict(fleet, replica, lacking, for_seq, row):
 @kernel(inner=True, inline=False)
 def evict_leaf(fleet, replica, row):
     """Evict the least recent leaf, for no request; note it in `row`."""
-    evict(fleet, replica, fleet.replicas[replica].resident_blocks, NONE, row)
+    evict(fleet, replica, fleet.replicas[replica].resident_blocks, np.int64(NONE), row)
 
 
 @kernel(inner=True)

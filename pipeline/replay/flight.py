@@ -142,7 +142,7 @@ def land(fleet, replica, clock, keeps_output, evictions):
     return evicted
 
 
-@kernel(inner=True)
+@kernel(inner=True, inline=False)
 def keep_output(fleet, replica, seq, evictions):
     """Insert prompt + output of a request that completes, if there is room; return evictions."""
     nodes, ends = fleet.nodes, fleet.ends[seq]

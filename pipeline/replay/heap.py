@@ -4,6 +4,8 @@ The first of a heap is the entry with the least key, then the least seq. A heap 
 its first entry, NONE if it is empty.
 """
 
+import numpy as np
+
 from pipeline.kernel import NONE, kernel
 
 
@@ -12,7 +14,7 @@ def push(entries, first, entry):
     """Add an entry; return the heap."""
     entries[entry].child = NONE
     entries[entry].sibling = NONE
-    return _meld(entries, first, entry)
+    return _meld(entries, np.int64(first), np.int64(entry))
 
 
 @kernel(inner=True)
@@ -21,16 +23,16 @@ def pop(entries, first):
 
     Its children are melded in pairs, then the pairs from the right.
     """
-    pairs, entry = NONE, entries[first].child
+    pairs, entry = np.int64(NONE), np.int64(entries[first].child)
     while entry != NONE:
-        mate = entries[entry].sibling
-        rest = NONE if mate == NONE else entries[mate].sibling
+        mate = np.int64(entries[entry].sibling)
+        rest = np.int64(NONE if mate == NONE else entries[mate].sibling)
         pair = _meld(entries, entry, mate)
         entries[pair].sibling = pairs
         pairs, entry = pair, rest
-    root = NONE
+    root = np.int64(NONE)
     while pairs != NONE:
-        rest = entries[pairs].sibling
+        rest = np.int64(entries[pairs].sibling)
         entries[pairs].sibling = NONE
         root = _meld(entries, root, pairs)
         pairs = rest

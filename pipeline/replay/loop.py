@@ -13,9 +13,8 @@ from pipeline.replay.fleet import CacheRules, new_fleet, paths_of
 from pipeline.replay.lookup import prefix_node, touch_match
 from pipeline.replay.observe import believe, copy_those_here, note_best, observe
 from pipeline.replay.policies.choice import chance_of
-from pipeline.replay.policies.rule import PREFIX, SESSION, SIGNATURE
-from pipeline.replay.records import REQUEST, new_replicas
-from pipeline.replay.room import blocks_of
+from pipeline.replay.policies.rule import SIGNATURE
+from pipeline.replay.records import PREFIX, REQUEST, SESSION, new_replicas
 from pipeline.replay.router import (
     AGAIN,
     CALLS,
@@ -26,14 +25,21 @@ from pipeline.replay.router import (
     Batch,
     Router,
     Settings,
-    forget,
+    forget_old,
     remember,
     router_of_belief,
     those_told,
     until_when,
 )
 from pipeline.replay.rows import rows_to_serve, with_rows
-from pipeline.replay.serve import EMPTY, NO_REPLICA, PINNED, TOO_LONG, fits, serve, wait_for_room
+from pipeline.replay.serve import (
+    EMPTY,
+    NO_REPLICA,
+    SERVED,
+    fits,
+    serve,
+    wait_for_room,
+)
 from pipeline.tree import build_tree
 from pipeline.upcoming import came, upcoming_requests
 
@@ -106,34 +112,26 @@ def _ask(request, fleet, batch, i, settings):
         request.chance = chance_of(settings.seed, request.seq)
 
 
-@kernel(inner=True, inline=False, allocates=True)
-def _believe(fleet, router, past, known, settings, rows, used):
-    """Bring what the router believes up to date, and let it look the request up.
+@kernel(inner=True)
+def _not_routed(fleet, prompt_tokens):
+    """Return why a request is rejected before anybody is asked, SERVED if it is not."""
+    if prompt_tokens == 0:
+        return EMPTY
+    return NO_REPLICA if fleet.clock[0].away == len(fleet.replicas) else SERVED
 
-    `past` has `known` requests that came before. Returns the rows of evictions, which may be more.
+
+@kernel(inner=True)
+def _route(fleet, router, past, known, settings, decision, row, choose):
+    """Ask the policy; return its replica, NONE if there is no such.
+
+    `past` has `known` requests that came before; `row` is overwritten.
     """
-    request, belief, told = router.request[0], router.belief, router.progress[TOLD]
-    seen_at = request.clock_ticks - settings.delay_ticks
-    if settings.sees == ROUTED:
-        until = until_when(past, told, known, seen_at) if settings.delay_ticks > 0 else told
-        if until > told:
-            rows = with_rows(rows, used, 1)
-            forget(belief, past.seq[until - 1], rows[used])
-            router.progress[TOLD] = until
-        seen_at = request.clock_ticks
-    if seen_at >= belief.clock[0].next_event:
-        rows, _ = pass_until(belief, seen_at, settings, rows, used)
-    believe(belief, fleet, request, settings)
-    return rows
-
-
-@kernel(inner=True, allocates=True)
-def _route(fleet, router, past, known, settings, decision, rows, used, choose):
-    """Ask the policy; return the rows of evictions, and its replica, NONE if there is no such."""
     request = router.request[0]
     least, shown = note_best(fleet, request, decision), fleet.replicas
     if settings.sees in (LAG, ROUTED):
-        rows = _believe(fleet, router, past, known, settings, rows, used)
+        if settings.sees == ROUTED and settings.delay_ticks > 0:
+            forget_old(router, past, known, request.clock_ticks - settings.delay_ticks, row)
+        believe(router.belief, fleet, request, settings)
         shown = router.belief.replicas
     if fleet.clock[0].away > 0:
         shown = router.here[: copy_those_here(fleet, shown, router.here)]
@@ -143,7 +141,7 @@ def _route(fleet, router, past, known, settings, decision, rows, used, choose):
     else:
         place = choose(request, shown, router.parameters, router.memory)
     if not 0 <= place < len(shown):
-        return rows, NONE
+        return NONE
     if settings.sees == LAG:
         router.progress[CALLS] += 1
         router.choices[router.progress[CALLS]] = place
@@ -152,7 +150,7 @@ def _route(fleet, router, past, known, settings, decision, rows, used, choose):
     decision.believed_matched_tokens = shown[place].matched_tokens
     here = fleet.replicas[chosen]
     decision.regret_ticks = here.queue_ticks + here.exec_ticks - least
-    return rows, chosen
+    return chosen
 
 
 @kernel(signature=_REPLAY_SIGNATURE, allocates=True)
@@ -163,7 +161,7 @@ def replay_batch(fleet, router, batch, past, settings, decisions, choose):
     Whatever is due by a request's arrival happens before it, even if its prompt is empty. Fewer
     than the batch are done if the policy chose a replica that does not exist.
     """
-    rows, used = np.empty(1024, EVICTION), 0
+    rows, used = np.empty(1024, EVICTION), np.int64(0)
     request, before = router.request[0], len(past.seq) - len(decisions)
     for i in range(len(decisions)):
         seq, clock, decision = batch.seq[i], batch.clock_ticks[i], decisions[i]
@@ -173,34 +171,32 @@ def replay_batch(fleet, router, batch, past, settings, decisions, choose):
         came(fleet.upcoming, seq)
         fleet.clock[0].latest_seq = seq
         decision.replica_id, decision.routed_to = NONE, NONE
-        if batch.prompt_tokens[i] == 0 or fleet.clock[0].away == len(fleet.replicas):
-            decision.outcome = EMPTY if batch.prompt_tokens[i] == 0 else NO_REPLICA
+        decision.outcome = _not_routed(fleet, batch.prompt_tokens[i])
+        if decision.outcome != SERVED:
             continue
+        seen_at = clock
         if settings.sees == LAG:
-            told, then = router.progress[TOLD], clock - settings.delay_ticks
-            router.progress[TOLD] = until_when(past, told, before + i, then)
+            told, seen_at = router.progress[TOLD], clock - settings.delay_ticks
+            router.progress[TOLD] = until_when(past, told, before + i, seen_at)
             again = those_told(past, told, router.progress[TOLD])
             unread, later = np.zeros(len(again.seq), DECISION), router_of_belief(router)
             replay_batch(router.belief, later, again, again, router.exactly, unread, choose)
+        if settings.sees in (LAG, ROUTED) and seen_at >= router.belief.clock[0].next_event:
+            rows, _ = pass_until(router.belief, seen_at, settings, rows, used)
         _ask(request, fleet, batch, i, settings)
         observe(fleet, request, settings, decision)
-        rows, chosen = _route(
-            fleet, router, past, before + i, settings, decision, rows, used, choose
-        )
+        rows = with_rows(rows, used, np.int64(1))
+        known, row = before + i, rows[used]
+        chosen = _route(fleet, router, past, known, settings, decision, row, choose)
         if chosen == NONE:
             return i, rows[:used]
-        state = fleet.replicas[chosen]
         touch_match(fleet, chosen, seq)
-        if blocks_of(fleet, request.prompt_tokens) > state.capacity_blocks:
-            decision.outcome = TOO_LONG
-            continue
         earliest = clock
-        if settings.pins and not fits(fleet, chosen, request):
+        if not fits(fleet, chosen, request, settings):
             rows, used, earliest = wait_for_room(
                 fleet, chosen, request, settings, decision, rows, used
             )
         if earliest == NONE:
-            decision.outcome = PINNED
             continue
         rows = with_rows(rows, used, rows_to_serve(fleet, request, settings))
         output, row = batch.output_tokens[i], rows[used:]

@@ -9,8 +9,7 @@ from pipeline.replay.edges import edge_over
 from pipeline.replay.eviction import last_user, next_touch
 from pipeline.replay.fleet import BEYOND, SEEN
 from pipeline.replay.lookup import bit_of, ever_tokens, look_up, matched_until, touch_path
-from pipeline.replay.policies.rule import ACTIVE, RECENCY
-from pipeline.replay.records import NEVER_TICKS
+from pipeline.replay.records import ACTIVE, NEVER_TICKS, RECENCY
 from pipeline.replay.room import blocks_of
 from pipeline.replay.router import ROUTED
 
@@ -54,7 +53,7 @@ def note_best(fleet, request, decision):
 @kernel(inner=True, inline=False)
 def believe(belief, fleet, request, settings):
     """Let the replicas of `belief` have what the router expects of them for a request."""
-    top, needs = look_up(belief, request.seq, NONE), settings.needs
+    top, needs = look_up(belief, request.seq, np.int64(NONE)), settings.needs
     if settings.sees == ROUTED:
         needs &= ~ACTIVE
     _fill(belief, request, top, request.clock_ticks - settings.delay_ticks, needs)
@@ -99,7 +98,7 @@ def _fill(fleet, request, top, now, needs):
             best = max(best, matched)
             continue
         if like == NONE or not _cost_the_same(replica, fleet.replicas[like]):
-            cold, like = exec_ticks(request.prompt_tokens, 0, replica), r
+            cold, like = exec_ticks(request.prompt_tokens, np.int64(0), replica), r
         replica.match, replica.missing, replica.matched_seq = 0, top, NONE
         replica.matched_tokens, replica.exec_ticks = 0, cold
     if needs & ACTIVE != 0:

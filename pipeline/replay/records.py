@@ -8,22 +8,30 @@ from numpy.typing import NDArray
 from pipeline.config import CostModel, ReplicaConfig
 from pipeline.kernel import NONE
 
+LOAD, ACTIVE, RECENCY, PREFIX, SESSION = 1, 2, 4, 8, 16
+"""What a policy may need beside what is always there."""
+
+REPLICA_SHOWN = (
+    ("replica_id", np.int64, "its number"),
+    ("queue_ticks", np.int64, "work ahead of the request, in 0.0001 ms"),
+    ("matched_tokens", np.int64, "prefix of the request that it would find"),
+    ("matched_seq", np.int64, "who used that last there, -1 if nothing matches (RECENCY)"),
+    ("exec_ticks", np.int64, "lookup + prefill of the request there, in 0.0001 ms"),
+    ("resident_tokens", np.int64, "what it keeps"),
+    ("capacity_tokens", np.int64, "how much it can keep"),
+    ("requests", np.int64, "served so far"),
+    ("queued_requests", np.int64, "in flight: prefill has not begun (LOAD)"),
+    ("running_requests", np.int64, "in flight: prefill has begun (LOAD)"),
+    ("prefill_tokens", np.int64, "of these, what is still to be computed (LOAD)"),
+    ("active_tokens", np.int64, "distinct prompt tokens of requests in flight (ACTIVE)"),
+    ("active_matched_tokens", np.int64, "prefix of the request among them (ACTIVE)"),
+    ("score", np.float64, "for the policy to write: what it compares"),
+)
+"""What a policy sees of a replica. A mark in brackets: only if the policy needs it."""
+
 REPLICA = np.dtype(
     [
-        ("replica_id", np.int64),
-        ("queue_ticks", np.int64),  # work ahead of the request at hand, in 0.0001 ms
-        ("matched_tokens", np.int64),  # prefix of the request at hand that it would find
-        ("matched_seq", np.int64),  # who used that last here, NONE if nothing matches (RECENCY)
-        ("exec_ticks", np.int64),  # lookup + prefill of the request at hand here
-        ("resident_tokens", np.int64),
-        ("capacity_tokens", np.int64),
-        ("requests", np.int64),  # served so far
-        ("queued_requests", np.int64),  # in flight: prefill has not begun (LOAD)
-        ("running_requests", np.int64),  # in flight: prefill has begun (LOAD)
-        ("prefill_tokens", np.int64),  # of these, what is still to be computed (LOAD)
-        ("active_tokens", np.int64),  # distinct prompt tokens of requests in flight (ACTIVE)
-        ("active_matched_tokens", np.int64),  # prefix of the request at hand among them (ACTIVE)
-        ("score", np.float64),  # what the policy compares
+        *((name, kind) for name, kind, _ in REPLICA_SHOWN),
         ("free_at_ticks", np.int64),  # when its queue will be empty
         ("lost_at_ticks", np.int64),  # when all that it holds and does will be lost next
         ("capacity_blocks", np.int64),
@@ -46,8 +54,7 @@ REPLICA = np.dtype(
     ],
     align=True,
 )
-"""One replica as a policy sees it; a policy reads the fields down to active_matched_tokens, and
-writes score. Fields marked LOAD, RECENCY or ACTIVE are there for policies that need them."""
+"""One replica: first what a policy sees of it, then what only the replay does."""
 
 NODE = np.dtype([("end", np.int64), ("parent", np.int32)], align=True)
 """A node of a trace tree, see tree.TraceTree."""
@@ -56,23 +63,23 @@ _ENDS = ("last", "key", "whole", "last_token", "whole_token")
 ENDS = np.dtype([(n, np.int32) for n in _ENDS], align=True)
 """Nodes at which a request ends: three of the trace tree, two of the tree by tokens."""
 
-REQUEST = np.dtype(
-    [
-        ("seq", np.int64),
-        ("prompt_tokens", np.int64),
-        ("first_token_id", np.uint64),
-        ("clock_ticks", np.int64),  # when it comes, in 0.0001 ms
-        ("block_tokens", np.int64),  # tokens of a block of the engine
-        ("prefix", np.uint64),  # names its first tokens, as many as the policy asks (PREFIX)
-        ("session", np.uint64),  # names its session, tenant or first tokens (SESSION)
-        ("chance", np.uint64),  # random, of seed and seq alone
-        ("tie", np.int64),  # LOWEST, RANDOM or ROTATE
-        ("turn", np.int64),  # replica_id after the one that was chosen last
-        ("branch", np.int64),  # for the policy to write: which of its scores decided
-    ],
-    align=True,
+REQUEST_SHOWN = (
+    ("seq", np.int64, "its number in the trace"),
+    ("prompt_tokens", np.int64, "length of its prompt"),
+    ("first_token_id", np.uint64, "its first token, or block"),
+    ("clock_ticks", np.int64, "when it comes, in 0.0001 ms"),
+    ("block_tokens", np.int64, "tokens of a block of the engine"),
+    ("prefix", np.uint64, "names its first tokens, as many as prefix_tokens asks (PREFIX)"),
+    ("session", np.uint64, "names its session, else its tenant; 0 for neither (SESSION)"),
+    ("chance", np.uint64, "random, of seed and seq alone; see uniform and below"),
+    ("tie", np.int64, "0 lowest, 1 random, 2 rotate"),
+    ("turn", np.int64, "replica_id after the one that was chosen last"),
+    ("branch", np.int64, "for the policy to write: which of its scores decided"),
 )
-"""The request at hand as a policy sees it."""
+"""What a policy sees of a request."""
+
+REQUEST = np.dtype([(name, kind) for name, kind, _ in REQUEST_SHOWN], align=True)
+"""The request at hand."""
 
 _LINES = (
     "queue",

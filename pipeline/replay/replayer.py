@@ -11,10 +11,9 @@ from pipeline.errors import PolicyError
 from pipeline.replay.fleet import CacheRules, Fleet, TracePaths, new_fleet, paths_of
 from pipeline.replay.growth import copied, reserved
 from pipeline.replay.loop import DECISION, replay_batch
-from pipeline.replay.policies.rule import ACTIVE
 from pipeline.replay.policies.spec import find_policy
 from pipeline.replay.policies.user import compiled_policy
-from pipeline.replay.records import CHANGE, REQUEST, WIPE, new_replicas
+from pipeline.replay.records import ACTIVE, CHANGE, REQUEST, WIPE, new_replicas
 from pipeline.replay.router import AGAIN, CALLS, EXACT, LAG, ROUTED, TOLD, Batch, Router
 from pipeline.replay.settings import cache_rules, loop_settings
 from pipeline.tree import NO_WHOLES, BlockRules, Wholes, build_tree
@@ -128,6 +127,8 @@ class Replayer:
                 f" 0 to {here - 1}, one of the {here} replicas that it was shown",
                 int(batch.seq[done]),
             )
+        if self.spec.is_users_own:
+            self._check_branches(decisions, batch)
         self._past = past
         return decisions, evictions
 
@@ -162,6 +163,17 @@ class Replayer:
         if away.any():
             return self.router.here[: int((~away).sum())]
         return self.router.belief.replicas
+
+    def _check_branches(self, decisions: NDArray[Any], batch: Batch) -> None:
+        """Raise PolicyError if the policy set a branch that it has no score for."""
+        scores = len(self.spec.policy.scores)
+        wrong = np.flatnonzero((decisions["branch"] < 0) | (decisions["branch"] >= scores))
+        if len(wrong):
+            raise PolicyError(
+                f"policy {self.spec.text} set request.branch to {decisions['branch'][wrong[0]]}:"
+                f" give 0 to {scores - 1}, one of its {scores} scores",
+                int(batch.seq[wrong[0]]),
+            )
 
     def _remembered(self, batch: Batch) -> Batch:
         """Return the batch after what came before and the belief has yet to hear of, or forget."""

@@ -144,8 +144,20 @@ def remember(belief, replica, request, evictions):
 
 
 @kernel(inner=True, inline=False)
-def forget(belief, seq, row):
-    """Drop what was not routed again since request `seq`, that included; `row` is overwritten."""
+def forget_old(router, past, known, ticks, row):
+    """Drop what was not routed again after a time; `row` is overwritten.
+
+    `past` has `known` requests that came before the one at hand.
+    """
+    until = until_when(past, router.progress[TOLD], known, ticks)
+    if until > router.progress[TOLD]:
+        router.progress[TOLD] = until
+        _forget(router.belief, past.seq[until - 1], row)
+
+
+@kernel(inner=True)
+def _forget(belief, seq, row):
+    """Drop what was routed last by request `seq` or before."""
     for r in range(len(belief.replicas)):
         state = belief.replicas[r]
         while state.queue != NONE and belief.edges[state.queue].key < (seq + 1) << TOUCH_BITS:

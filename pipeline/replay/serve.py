@@ -18,11 +18,13 @@ SERVED, EMPTY, TOO_LONG, PINNED, NO_REPLICA, FAILED = 0, 1, 2, 3, 4, 5
 
 
 @kernel(inner=True)
-def fits(fleet, replica, request):
+def fits(fleet, replica, request, settings):
     """Tell whether a replica has room for what it would have to compute of a request."""
-    state = fleet.replicas[replica]
+    state, blocks = fleet.replicas[replica], blocks_of(fleet, request.prompt_tokens)
+    if blocks > state.capacity_blocks or not settings.pins:
+        return blocks <= state.capacity_blocks
     matched = state.matched_tokens
-    need = blocks_of(fleet, request.prompt_tokens) - blocks_of(fleet, matched)
+    need = blocks - blocks_of(fleet, matched)
     return has_room(fleet, replica, np.int64(state.match), matched, need)
 
 
@@ -30,11 +32,15 @@ def fits(fleet, replica, request):
 def wait_for_room(fleet, replica, request, settings, decision, rows, used):
     """Let requests complete until a request has room on its replica.
 
-    Returns the rows of evictions, how many are used, and when there is room, NONE for never.
+    Returns the rows of evictions, how many are used, and when there is room, NONE if never.
     """
     clock = request.clock_ticks
     earliest, state = clock, fleet.replicas[replica]
-    while not fits(fleet, replica, request):
+    decision.outcome = TOO_LONG
+    if blocks_of(fleet, request.prompt_tokens) > state.capacity_blocks:
+        return rows, used, NONE
+    decision.outcome = PINNED
+    while not fits(fleet, replica, request, settings):
         if not settings.waits or state.flying == NONE:
             return rows, used, NONE
         earliest = max(clock, fleet.flights[state.flying].key)

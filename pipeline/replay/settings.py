@@ -3,8 +3,8 @@
 from pipeline.config import TICKS_PER_MS, EngineConfig, ReplayConfig
 from pipeline.config.routing import VIEWS
 from pipeline.replay.fleet import CacheRules
-from pipeline.replay.policies.rule import ACTIVE, LOAD
 from pipeline.replay.policies.spec import PolicySpec
+from pipeline.replay.records import ACTIVE, LOAD
 from pipeline.replay.router import EXACT, LAG, ROUTED, Settings
 
 

@@ -117,7 +117,10 @@ def test_other_files_that_are_not_what_a_command_needs(
     [
         ("good.parquet --policy cache_awar", "'cache_awar' (did you mean cache_aware?): choose"),
         ("good.parquet --policy x", "unknown policy 'x': choose from round_robin, pure_affinity"),
-        ("good.parquet --policy round_robin --policy round_robin", "a policy is named twice"),
+        (
+            "good.parquet --policy round_robin --policy round_robin",
+            "policy round_robin is named twice",
+        ),
         ("good.parquet --capacity-tokens 0", "capacity-tokens is 0: give at least 1"),
         ("good.parquet --capacity-tokens -5", "capacity-tokens is -5: give at least 1"),
         ("good.parquet --capacity-tokens nan", "--capacity-tokens"),

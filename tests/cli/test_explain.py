@@ -114,7 +114,7 @@ evicted_tokens  start_tokens  brought_by  last_used_by  age_requests  age_ms  as
 PINNED = """\
 request r1 (seq 1): 3 tokens, came at 1970-01-01 00:00:00.001000
 
-cache_aware: rejected_pinned by replica 0: 3 tokens have to be free beside its match, and too much\
+cache_aware: rejected_pinned on replica 0: 3 tokens have to be free beside its match, and too much\
  is pinned: of 6 tokens 2 are free, 4 pinned by 1 request in flight
 why replica 0: it is the only one: queue + lookup + prefill 6.0 ms
 
@@ -271,8 +271,8 @@ def test_what_is_too_long_or_empty_is_explained_too(tmp_path: Path) -> None:
     run = _run(tmp_path, [(1, 2), range(50, 59), ()], *SMALL, "--policy", "pure_affinity")
     long, empty = (replay_ok("explain", run, name).splitlines() for name in ("r1", "r2"))
     assert long[2] == (
-        "pure_affinity: rejected_too_long by replica 0:"
-        " the prompt takes 9 tokens, and a replica has 6 tokens"
+        "pure_affinity: rejected_too_long on replica 0:"
+        " the prompt takes 9 tokens, and replica 0 has 6 tokens"
     )
     assert long[-1].split() == ["0", "2", "0", "0.0", "9.0", "0", "chosen"]
     assert empty[2:] == [

@@ -18,7 +18,7 @@ from pipeline.replay.policies.spec import every_policy
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
-COLUMNS = ["policy", "source", "view", "tie", "parameters"]
+COLUMNS = ["policy", "rule", "source", "view", "tie", "parameters"]
 SGLANG = [
     ("match_threshold", "0.5", "0 to 1"),
     ("imbalance_abs", "32", "0 to 1000000"),
@@ -103,6 +103,7 @@ def test_policies_are_listed_in_the_order_of_their_table() -> None:
     rows = {row["policy"]: row for row in json.loads(replay_ok("policies", "--format", "json"))}
     assert rows["round_robin"] == {
         "policy": "round_robin",
+        "rule": "Each replica in turn.",
         "source": "the reference",
         "view": "exact",
         "tie": "none left open",

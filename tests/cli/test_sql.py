@@ -119,7 +119,7 @@ def test_the_help_names_every_view(small_run: Path) -> None:
     with open_run(small_run) as connection:
         views = [name for (name,) in connection.sql("show tables").fetchall()]
     words = set(re.findall(r"\w+", replay_ok("sql", "--help")))
-    assert len(views) == 7
+    assert len(views) == 11
     assert words.issuperset(views)
 
 

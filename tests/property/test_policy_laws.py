@@ -25,7 +25,6 @@ from pipeline.run import replay_trace
 
 POLICIES = every_policy()
 UNLIMITED = 2**61
-SECOND = 10_000_000
 ENGINES: dict[str, EngineConfig] = {
     "insertions touch": EngineConfig(refresh="insert"),
     "matches touch": EngineConfig(refresh="match"),

@@ -7,7 +7,8 @@ import numpy as np
 from pipeline.kernel import kernel
 from pipeline.replay.policies.choice import below, least, most
 from pipeline.replay.policies.load import in_flight
-from pipeline.replay.policies.rule import LOAD, RECENCY, Parameter, Policy, Score
+from pipeline.replay.policies.rule import Parameter, Policy, Score
+from pipeline.replay.records import LOAD, RECENCY
 
 _MANY = 1_000_000
 
@@ -187,7 +188,7 @@ POLICIES = {
     "sglang_python": _with_defaults(_SGLANG, "SGLang router (Python)", 0.3, 64, 1.5),
     "prefix_aware": Policy(
         prefix_aware,
-        source="vLLM production-stack",
+        source="vLLM production stack",
         scores=(Score("matched chunks", best="most"),),
         parameters=(Parameter("chunk_tokens", 32, 1, _MANY, "tokens of a chunk", whole=True),),
         tie="random",

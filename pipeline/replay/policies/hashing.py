@@ -5,7 +5,8 @@ import numpy as np
 from pipeline.replay.policies.choice import least
 from pipeline.replay.policies.load import score_by_requests
 from pipeline.replay.policies.ring import point_of, ring_memory, walk
-from pipeline.replay.policies.rule import LOAD, PREFIX, SESSION, Parameter, Policy, Score
+from pipeline.replay.policies.rule import Parameter, Policy, Score
+from pipeline.replay.records import LOAD, PREFIX, SESSION
 
 
 def session(request, replicas, parameters, memory):

@@ -4,7 +4,8 @@ import numpy as np
 
 from pipeline.kernel import kernel
 from pipeline.replay.policies.choice import below, least
-from pipeline.replay.policies.rule import LOAD, Parameter, Policy, Score
+from pipeline.replay.policies.rule import Parameter, Policy, Score
+from pipeline.replay.records import LOAD
 
 
 @kernel(inner=True)
@@ -94,11 +95,13 @@ _BY_REQUESTS = Parameter(
     "by_requests", 0, 0, 1, "1: load is requests in flight, 0: queue wait", whole=True
 )
 
+_FIRST_DRAWN = "the first that was drawn wins"
+
 POLICIES = {
     "random": Policy(
         random,
         source="any gateway",
-        scores=(Score("chance"),),
+        scores=(Score("chance", draws=True),),
         looks_up=False,
         draws=True,
         tie=None,
@@ -118,8 +121,8 @@ POLICIES = {
         power_of_two,
         source="SGLang gateway",
         scores=(
-            Score("queue, of two drawn", best="least", unit="ms", scale=10_000),
-            Score("requests in flight, of two drawn", best="least"),
+            Score("queue, of two drawn", best="least", unit="ms", scale=10_000, ties=_FIRST_DRAWN),
+            Score("requests in flight, of two drawn", best="least", ties=_FIRST_DRAWN),
         ),
         parameters=(_BY_REQUESTS,),
         looks_up=False,

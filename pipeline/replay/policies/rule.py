@@ -24,9 +24,6 @@ SIGNATURE = types.int64(
     types.Array(types.int64, 1, "C"),
 )
 
-LOAD, ACTIVE, RECENCY, PREFIX, SESSION = 1, 2, 4, 8, 16
-"""What a policy needs of the replay beside what is always there; see fleet.REPLICA, REQUEST."""
-
 FOREVER = 2**62
 """A router's memory without limit, in tokens."""
 
@@ -40,6 +37,8 @@ class Score(NamedTuple):
     scale    so much of the score is one unit
     without  what decides instead if all scores are 0; "" if nothing else does. It may name
              {first_token_id} and {replicas}
+    ties     which of equals is chosen, where that is the rule's own; "" for as request.tie says
+    draws    whether it is chance that decides
     """
 
     name: str
@@ -47,6 +46,8 @@ class Score(NamedTuple):
     unit: str = ""
     scale: int = 1
     without: str = ""
+    ties: str = ""
+    draws: bool = False
 
 
 class Parameter(NamedTuple):
@@ -72,7 +73,7 @@ class Policy(NamedTuple):
     scores         what it compares, by request.branch
     parameters     its table of parameters
     looks_up       whether it goes by what replicas hold of a prompt
-    needs          sum of LOAD, ACTIVE, RECENCY, PREFIX and SESSION
+    needs          sum of records.LOAD, ACTIVE, RECENCY, PREFIX and SESSION
     draws          whether it chooses at random beyond ties
     tie            how ties are broken: lowest, random or rotate; None if it leaves none open
     view           what its product sees: exact, lag:MS or routed

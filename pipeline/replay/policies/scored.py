@@ -5,7 +5,8 @@ import numpy as np
 from pipeline.kernel import kernel
 from pipeline.replay.policies.choice import least, most, uniform
 from pipeline.replay.policies.load import in_flight, score_by_requests
-from pipeline.replay.policies.rule import ACTIVE, LOAD, Parameter, Policy, Score
+from pipeline.replay.policies.rule import Parameter, Policy, Score
+from pipeline.replay.records import ACTIVE, LOAD
 
 
 @kernel(inner=True)
@@ -197,7 +198,7 @@ POLICIES = {
         source="NVIDIA Dynamo",
         scores=(
             Score("blocks to prefill + to decode", best="least"),
-            Score("chance, by blocks to prefill + to decode"),
+            Score("chance, by blocks to prefill + to decode", draws=True),
             Score("tokens to prefill, all replicas busy", best="least"),
         ),
         parameters=_DYNAMO,
@@ -222,7 +223,13 @@ POLICIES = {
     "lmetric": Policy(
         lmetric,
         source="SGLang gateway",
-        scores=(Score("new tokens x (requests in flight + 1)", best="least"),),
+        scores=(
+            Score(
+                "new tokens x (requests in flight + 1)",
+                best="least",
+                ties="fewer requests in flight win, then the lowest replica",
+            ),
+        ),
         needs=LOAD,
         tie=None,
         view="routed",

@@ -21,23 +21,23 @@ from numba import types
 from pipeline.config import TIES, find_view
 from pipeline.errors import UsageError
 from pipeline.kernel import kernel
-from pipeline.replay.policies.rule import (
+from pipeline.replay.policies.rule import SIGNATURE, Policy, Score
+from pipeline.replay.records import (
     ACTIVE,
     LOAD,
     PREFIX,
     RECENCY,
+    REPLICA,
+    REPLICA_SHOWN,
+    REQUEST,
+    REQUEST_SHOWN,
     SESSION,
-    SIGNATURE,
-    Policy,
-    Score,
 )
-from pipeline.replay.records import REPLICA, REQUEST
 
 ARGUMENTS = ("request", "replicas", "parameters", "memory")
 _EVERYTHING = LOAD | ACTIVE | RECENCY | PREFIX | SESSION
-_OF_REPLICA, _OF_REQUEST = REPLICA.names or (), REQUEST.names or ()
-_FIELDS = {*_OF_REPLICA, *_OF_REQUEST}
-_TO_READ = (*_OF_REPLICA[: _OF_REPLICA.index("score") + 1], *_OF_REQUEST)
+_FIELDS = {*(REPLICA.names or ()), *(REQUEST.names or ())}
+_TO_READ = tuple(name for name, _, _ in (*REPLICA_SHOWN, *REQUEST_SHOWN))
 _HIDDEN = _FIELDS - {*_TO_READ}
 _TO_WRITE = {"score", "branch"}
 _RECORD = re.compile(r"Record\(.*?;(?:True|False)\)")

@@ -17,6 +17,7 @@ from pipeline.run import replay_trace
 
 ALL = tuple(POLICIES)
 IN_TURN = [0, 1, 2, 3] * 3
+IDLE_IN_TURN = [0, 1, 2, 0, 1, 2, 0, 1]
 OPEN = [name for name, policy in POLICIES.items() if policy.tie is not None]
 """Policies that leave ties open."""
 
@@ -93,7 +94,7 @@ COLD["pure_affinity"] = [i % 4 for i in range(1, 13)]  # first token modulo repl
 
 
 @pytest.mark.parametrize("policy", COLD)
-def test_a_cold_idle_fleet_gets_all_on_replica_0_where_the_lowest_of_equals_wins(
+def test_a_cold_idle_fleet_gets_requests_on_the_lowest_of_equals(
     policy: str,
 ) -> None:
     told = asked(SHORT, with_tie(policy, "lowest"))
@@ -147,7 +148,7 @@ def test_bounds_on_load_move_what_is_hashed_to_a_busy_replica() -> None:
     assert walked.ttft_ms == [25.0, 25.0, 38.0, 51.0, 25.0, 25.0, 25.0, 25.0]
 
 
-BUSY = dict.fromkeys(BY_STATE, [0, 1, 2, 0, 1, 2, 0, 1])
+BUSY = dict.fromkeys(BY_STATE, IDLE_IN_TURN)
 """Where eight long prompts go: the first is done when the fourth comes."""
 
 BUSY |= dict.fromkeys(SPREADING, IN_TURN[:8])

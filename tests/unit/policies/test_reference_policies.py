@@ -9,8 +9,7 @@ from policy_states import Router, State, choose, random_state, spread, state
 
 from pipeline.config import TIES, find_view
 from pipeline.replay.policies import POLICIES
-from pipeline.replay.policies.rule import ACTIVE, LOAD, PREFIX, RECENCY, SESSION
-from pipeline.replay.records import REPLICA
+from pipeline.replay.records import ACTIVE, LOAD, PREFIX, RECENCY, REPLICA, SESSION
 
 STATES = [random_state(random.Random(n)) for n in range(1000)]  # noqa: S311 (fixed states)
 SEEN = REPLICA.names[: REPLICA.names.index("score")]
