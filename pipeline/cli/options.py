@@ -146,7 +146,7 @@ def load_kernels() -> None:
     from pipeline.kernel import is_cold
 
     if is_cold():
-        note("compiling the kernels, once; this takes about ten seconds")
+        note("compiling the kernels, once; this takes some fifteen seconds")
 
 
 def write(pieces: Iterable[bytes]) -> None:

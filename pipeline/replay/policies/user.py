@@ -66,7 +66,6 @@ def load_policy(text: str) -> Policy:
         scores=(Score(f"score of {text}"),),
         needs=_EVERYTHING,
         draws=True,
-        tie=None,
     )
 
 

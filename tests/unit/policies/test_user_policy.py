@@ -79,7 +79,7 @@ def test_a_function_sees_all_and_promises_nothing(write: Write) -> None:
     assert [(score.name, score.best) for score in policy.scores] == [
         ("score of my_policy:shortest", "")
     ]
-    assert (policy.needs, policy.tie, policy.draws, policy.looks_up) == (31, None, True, True)
+    assert (policy.needs, policy.tie, policy.draws, policy.looks_up) == (31, "lowest", True, True)
     assert (policy.view, policy.router_tokens, policy.parameters) == ("exact", FOREVER, ())
 
 
