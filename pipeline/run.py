@@ -26,7 +26,7 @@ from pipeline.tables import SCHEMA_VERSION
 from pipeline.trace.reader import fingerprint
 
 _MOST_REQUESTS = 100_000_000
-_MOST_ROWS_AT_ONCE = 8_000_000  # of all replays; each keeps some 100 bytes of a row
+_MOST_ROWS_AT_ONCE = 2_000_000  # of all replays; each keeps some 100 to 300 bytes of a row
 
 
 def replay_trace(

@@ -18,7 +18,8 @@ import pytest
 
 from pipeline.config import ENGINES, ClockConfig, FleetConfig, ReplayConfig
 from pipeline.links import LinkFinder
-from pipeline.replay import Replayer, trace_paths
+from pipeline.plan import planned
+from pipeline.replay import POLICIES, Replayer, trace_paths
 from pipeline.replay.router import Batch
 from pipeline.router import CacheAwareRouter
 from pipeline.tables import trace_schema
@@ -93,6 +94,32 @@ def test_replay_of_the_conversation_trace(
     batch = in_order(prompts, columns.first_token_id.copy(), clock)
     replay = best_seconds(lambda: Replayer(paths, config, policy).replay(batch))
     print(f"\n{policy}, {replicas} replicas: {len(prompts) / replay / 1e6:.2f} M requests/s")
+
+
+def test_all_policies_on_16_replicas(conversation: TraceFile, tmp_path: Path) -> None:
+    """Each alone, one core; then all in one command, warm."""
+    config = ReplayConfig(FleetConfig(16, 4000 * 512), policies=tuple(POLICIES))
+    rates = {}
+    with planned(conversation.path, config) as plan:
+        [step] = plan.steps(conversation.rows)
+        for policy in POLICIES:
+            replay = best_seconds(
+                lambda policy=policy: Replayer(plan.paths, plan.config, policy).replay(step.batch)
+            )
+            rates[policy] = conversation.rows / replay / 1e6
+    for policy, rate in sorted(rates.items(), key=lambda item: item[1]):
+        print(f"\n{policy}: {rate:.2f} M requests/s", end="")
+    command = [sys.executable, "-m", "pipeline.cli", str(conversation.path), "--policy", "all"]
+    command += [
+        "--replicas",
+        "16",
+        "--capacity-tokens",
+        str(4000 * 512),
+        "-o",
+        str(tmp_path / "run"),
+    ]
+    whole = best_seconds(lambda: subprocess.run(command, check=True, capture_output=True), 3)
+    print(f"\nall {len(rates)} policies in one command: {whole:.1f} s")
 
 
 def test_engines_side_by_side(conversation: TraceFile) -> None:

@@ -125,7 +125,7 @@ def _start(folder: Path, run: str, cache: Path) -> subprocess.Popen[str]:
 
 
 def _errors(process: subprocess.Popen[str]) -> str:
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
     return errors
 

@@ -7,6 +7,7 @@ reference  round_robin, pure_affinity, cache_aware
 load       policies that go by load alone
 hashing    policies that hash a prefix or a session
 scored     policies that add up a score
+dynamo     dynamo
 gateways   policies of gateways: a match, unless load is out of balance
 preble     preble
 table      all of them
