@@ -7,6 +7,7 @@ The map, in reading order; a file imports only what stands above it (checked by 
     files       files and folders that appear whole or not at all
     sql_files   the SQL files of queries/ and what they say of themselves
     config      fleet, engine, cost, clock, routing: frozen, validated once
+    moments     a time of day, a date, so much later, a request -> a time
     toml_files  fleet.toml and policies.toml -> config
     tables      the contracts: columns of trace, decisions, evictions, replicas
     radix       RadixKvTree: the readable radix tree, online and as executable specification

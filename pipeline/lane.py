@@ -81,10 +81,13 @@ class Lane:
         place = int(np.searchsorted(step.batch.seq, error.seq))
         name = step.carried["request_id"][place].as_py()
         seq = error.seq - self._plan.first
-        return PolicyError(f"request {name} (seq {seq}): {error}", error.seq)
+        where = f"seq {seq}" if seq >= 0 else "of the warm-up trace"
+        return PolicyError(f"request {name} ({where}): {error}", error.seq)
 
     def _add_evictions(self, evictions: NDArray[Any]) -> None:
         self._writer.write_evictions(evictions[evictions["seq"] >= self._plan.first])
-        counted = evictions[evictions["seq"] >= self._plan.counted]
+        counts = evictions["seq"] >= self._plan.counted
+        self._windows.add_warmup_evictions(evictions[~counts])
+        counted = evictions[counts]
         for table in (self.totals, self._windows):
             table.add_evictions(counted)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.absences import fleet_changes
+from pipeline.absences import Clock, fleet_changes
 from pipeline.config import EngineConfig, ReplayConfig, SubsetConfig
 from pipeline.errors import UsageError
 from pipeline.joined import joined_trace
@@ -58,7 +58,8 @@ class Plan:
     paths          the trace tree, as the engine keeps it
     clock_ticks    int64[rows]  how far queues have drained when each request comes
     changes        records.CHANGE: when replicas go away and return
-    needs          all that any of the policies needs, see policies.rule
+    unmet_absences  how many absences no request of the trace meets
+    needs          all that any of the policies needs, see records.LOAD
     completes      whether it matters when requests complete
     without_output_tokens  requests of which it is not known when they complete, if that matters
     link_s, tree_s seconds that links and tree took
@@ -76,6 +77,7 @@ class Plan:
     paths: TracePaths
     clock_ticks: NDArray[np.int64]
     changes: NDArray[Any]
+    unmet_absences: int
     needs: int
     completes: bool
     without_output_tokens: int
@@ -110,31 +112,21 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
 
     Raises UsageError where settings contradict each other or the trace, TraceError for the trace.
     """
-    check_clock(config.engine, config.clock.clock)
     began = time.perf_counter()
-    opened = TraceFile.open(trace_path)
-    engine = _resolved(config, opened)
-    if config.subset.warmup is not None or not opened.linked:
-        check_subset(config.subset)
-    if config.subset.warmup is not None:
-        _check_outputs(engine, TraceFile.open(Path(config.subset.warmup)))
+    engine = _checked(trace_path, config)
     with ExitStack() as stack:
-        first = 0
-        trace = own = stack.enter_context(ready_trace(trace_path))
-        if config.subset.warmup is not None:
-            joined = joined_trace(Path(config.subset.warmup), trace_path)
-            trace, first = stack.enter_context(joined)
+        own = stack.enter_context(ready_trace(trace_path))
+        trace, first = _with_warmup(stack, own, trace_path, config.subset)
         columns = trace.columns()
         _check_output_links(engine, columns, trace_path)
         chosen = _chosen(trace, config.subset, first)
         clock = chosen_clock(config, columns.arrival_us[first:][chosen[first:]])
         needs = _needs(config)
-        completes = engine.in_flight != "none" or bool(
-            needs & (LOAD | ACTIVE) or config.fleet.absences
-        )
+        completes = _completes(config, engine, needs)
         known = chosen & (columns.prompt_tokens > 0)
         outputs = count_outputs(trace, known) if completes else Outputs(0, 0)
         ticks = clock_ticks(config, clock, columns, chosen, outputs.tokens)
+        changes, unmet = fleet_changes(config.fleet, Clock(clock, columns.arrival_us, ticks, first))
         linked = time.perf_counter()
         yield Plan(
             trace=trace,
@@ -148,13 +140,41 @@ def planned(trace_path: Path, config: ReplayConfig) -> Iterator[Plan]:
             counted=_first_counted(chosen, first, config.subset.warmup_fraction),
             paths=trace_paths(columns.links, columns.wholes, engine, chosen),
             clock_ticks=ticks,
-            changes=fleet_changes(config.fleet, clock, columns.arrival_us, ticks, first),
+            changes=changes,
+            unmet_absences=unmet,
             needs=needs,
             completes=completes,
             without_output_tokens=outputs.unknown,
             link_s=linked - began,
             tree_s=time.perf_counter() - linked,
         )
+
+
+def _checked(trace_path: Path, config: ReplayConfig) -> EngineConfig:
+    """Return the engine's settings for this trace; UsageError for what can be told so early."""
+    check_clock(config.engine, config.clock.clock)
+    opened, subset = TraceFile.open(trace_path), config.subset
+    engine = _resolved(config, opened)
+    if subset.warmup is not None or not opened.linked:
+        check_subset(subset)
+    if subset.warmup is not None:
+        _check_outputs(engine, TraceFile.open(Path(subset.warmup)))
+    return engine
+
+
+def _with_warmup(
+    stack: ExitStack, own: TraceFile, path: Path, subset: SubsetConfig
+) -> tuple[TraceFile, int]:
+    """Return the trace with its warm-up trace before it, if there is one, and its own first row."""
+    if subset.warmup is None:
+        return own, 0
+    return stack.enter_context(joined_trace(Path(subset.warmup), path))
+
+
+def _completes(config: ReplayConfig, engine: EngineConfig, needs: int) -> bool:
+    """Tell whether it matters when requests complete."""
+    follows = needs & (LOAD | ACTIVE) != 0
+    return follows or engine.in_flight != "none" or bool(config.fleet.absences)
 
 
 def _needs(config: ReplayConfig) -> int:

@@ -26,7 +26,8 @@ from pipeline.tables import SCHEMA_VERSION
 from pipeline.trace.reader import fingerprint
 
 _MOST_REQUESTS = 100_000_000
-_MOST_ROWS_AT_ONCE = 2_000_000  # of all replays; each keeps some 100 to 300 bytes of a row
+_MOST_BYTES_AT_ONCE = 1_000_000_000
+_MOST_AT_ONCE = 64  # each has three files open
 
 
 def replay_trace(
@@ -86,6 +87,7 @@ def _about(plan: Plan, path: Path, config: ReplayConfig) -> dict[str, Any]:
             "counted_requests": int((replayed >= plan.counted).sum()),
             "warmup_trace_requests": int((replayed < plan.first).sum()),
             "without_output_tokens": plan.without_output_tokens,
+            "unmet_absences": plan.unmet_absences,
         },
         "config": {
             **asdict(config),
@@ -137,12 +139,18 @@ def _replay(plan: Plan, folder: Path, batch_requests: int) -> list[Lane]:
         for policy in config.policies
         for seed in _seeds(find_policy(policy, config.routing), config)
     ]
-    workers = min(len(wanted), os.cpu_count() or 1)
-    at_once = max(workers, _MOST_ROWS_AT_ONCE // len(plan.chosen))
+    at_once = _at_once(len(plan.chosen), config.fleet.replicas)
     lanes: list[Lane] = []
     for first in range(0, len(wanted), at_once):
         lanes += _side_by_side(plan, folder, wanted[first : first + at_once], batch_requests)
     return lanes
+
+
+def _at_once(rows: int, replicas: int) -> int:
+    """Return how many replays go side by side; each keeps bits of all replicas for each node."""
+    bytes_a_row = 160 + 40 * -(-replicas // 64)
+    fit = _MOST_BYTES_AT_ONCE // (rows * bytes_a_row)
+    return max(os.cpu_count() or 1, min(fit, _MOST_AT_ONCE))
 
 
 def _side_by_side(

@@ -1,31 +1,21 @@
 """fleet.toml and policies.toml: what a file asks for; an error names file, table, key and value."""
 
-import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import date, time
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from pipeline.config import Absence, FleetConfig, ReplicaConfig
 from pipeline.config.fleet import MAX_REPLICAS
 from pipeline.errors import UsageError, unknown
-
-Moment = str | int
-"""A text as moment_us reads it, or the seq of the request before which it is."""
+from pipeline.moments import HOW, Moment, is_not_later, moment_us
 
 _KEYS = {
     "replicas": ("count", "capacity_tokens", "speed"),
     "absent": ("replicas", "from", "to", "kind", "cache"),
     "scale": ("at", "replicas"),
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_UNITS_US = {"s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}
-_MOST_US = 36_525 * _UNITS_US["d"]
-_LATER = re.compile(r"\+\s*(\d{1,12}(?:\.\d{1,12})?)\s*([smhd])", re.ASCII)
-_HOW = 'write "10:00", "2026-03-03 10:00", "+30m" (s, m, h, d) or the seq of a request'
 
 
 class _Table(NamedTuple):
@@ -59,63 +49,12 @@ class _Table(NamedTuple):
         try:
             moment_us(value if isinstance(value, str) else "", 0)
         except UsageError:
-            raise self.wrong(key, _HOW) from None
+            raise self.wrong(key, HOW) from None
         return str(value).strip()
 
 
 def _is_whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def moment_us(moment: Moment, first_us: int) -> int | None:
-    """Return a moment in microseconds since 1970, UTC; None for the seq of a request.
-
-    `first_us` is when the trace's first request comes. A time of day is that of this day, or of
-    the next one if it has passed by then; +30m counts from that request; what names no zone is
-    UTC. Raises UsageError for what is none of these.
-    """
-    if isinstance(moment, int):
-        return None
-    text = moment.strip()
-    later = _LATER.fullmatch(text)
-    try:
-        if later and (ahead := Decimal(later[1]) * _UNITS_US[later[2]]) <= _MOST_US:
-            return first_us + int(ahead)
-        if _form(text) == "clock":
-            return _next_us(time.fromisoformat(text), first_us)
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{moment!r} is no moment: {_HOW}") from None
-    return (at.replace(tzinfo=at.tzinfo or UTC) - _EPOCH) // _MICROSECOND
-
-
-def _next_us(clock: time, first_us: int) -> int:
-    """Return when clocks show that time next, from first_us on."""
-    zone_us = (clock.utcoffset() or timedelta()) // _MICROSECOND
-    of_day = timedelta(
-        hours=clock.hour,
-        minutes=clock.minute,
-        seconds=clock.second,
-        microseconds=clock.microsecond,
-    )
-    wait_us = (of_day // _MICROSECOND - zone_us - first_us) % _UNITS_US["d"]
-    return first_us + wait_us
-
-
-def _form(text: str) -> str:
-    """Return which kind of moment a text is."""
-    return "later" if text.startswith("+") else "clock" if text[2:3] == ":" else "date"
-
-
-def _is_not_later(before: Moment, after: Moment) -> bool:
-    """Tell whether it is sure, without knowing a trace, that the second moment is not later."""
-    if isinstance(before, int) and isinstance(after, int):
-        return after <= before
-    if isinstance(before, int) or isinstance(after, int) or _form(before) != _form(after):
-        return False
-    if _form(before) == "clock":  # each may be of the next day
-        return before == after
-    return (moment_us(after, 0) or 0) <= (moment_us(before, 0) or 0)
 
 
 def read_fleet(path: Path, capacity_tokens: int, replicas: int | None = None) -> FleetConfig:
@@ -128,7 +67,7 @@ def read_fleet(path: Path, capacity_tokens: int, replicas: int | None = None) ->
     each = tuple(m for table in tables["replicas"] for m in _members(table, capacity_tokens))
     if each and replicas is not None and replicas != len(each):
         raise UsageError(
-            f"replicas is {replicas}, but {path} describes {len(each)}: give --replicas, or"
+            f"replicas is {replicas}, but {path} describes {len(each)}: leave out --replicas, or"
             " [[replicas]] in the file"
         )
     count = len(each) or (FleetConfig.replicas if replicas is None else replicas)
@@ -166,7 +105,7 @@ def _absence(table: _Table, count: int) -> Absence:
         raise table.wrong("replicas", advice)
     start = table.moment("from")
     end = table.moment("to") if "to" in table.values else None
-    if end is not None and _is_not_later(start, end):
+    if end is not None and is_not_later(start, end, overnight=True):
         raise table.wrong("to", f"give a moment after from, {start!r}, or leave it out for never")
     kinds = {key: table.values[key] for key in ("kind", "cache") if key in table.values}
     try:
@@ -180,7 +119,7 @@ def _scaled(tables: list[_Table], count: int) -> list[Absence]:
     steps: list[tuple[Moment, int]] = []
     for table in tables:
         at = table.moment("at")
-        if steps and _is_not_later(steps[-1][0], at):
+        if steps and is_not_later(steps[-1][0], at, overnight=False):
             raise table.wrong("at", f"give a moment after the step before, {steps[-1][0]!r}")
         steps.append((at, table.whole("replicas", 0, count)))
     spans: dict[tuple[int, int], list[int]] = {}

@@ -35,6 +35,7 @@ class ReplicaWindows:
         self._sums = {name: np.zeros(shape, np.int64) for name in _SUMS}
         self._max_queue = np.zeros(shape, np.int64)
         self._before = np.zeros(replicas, np.int64)
+        self._before_seq = np.full(replicas, -1, np.int64)
         self._resident = np.full(shape, -1, np.int64)
         self._latest_seq = np.full(shape, -1, np.int64)
 
@@ -57,8 +58,16 @@ class ReplicaWindows:
 
     def add_warmup(self, decided: Decided) -> None:
         """Note what replicas hold after a batch that doesn't count."""
-        served = decided.served().rows
-        self._before[served["replica_id"]] = served["resident_tokens"]
+        served = decided.served()
+        replicas = served.rows["replica_id"]
+        self._before[replicas] = served.rows["resident_tokens"]
+        self._before_seq[replicas] = served.seq
+
+    def add_warmup_evictions(self, evictions: NDArray[Any]) -> None:
+        """Note which replicas restarted before what counts; cache.EVICTION rows."""
+        restarts = evictions[evictions["for_seq"] == NONE]
+        after = restarts["seq"] >= self._before_seq[restarts["replica_id"]]
+        self._before[restarts["replica_id"][after]] = 0
 
     def end(self, resident_tokens: NDArray[np.int64]) -> None:
         """Note what the replicas hold in the end."""

@@ -140,6 +140,15 @@ findings as (
 )
 select
     policy,
+    concat_ws(
+        '; ',
+        cold_pile_up,
+        hot_spot,
+        case
+            when coalesce(cold_pile_up, hot_spot) is not null and idle_replicas > 0
+                then format('{} of {} replicas idle', idle_replicas, replicas)
+        end
+    ) as finding,
     replicas,
     idle_replicas,
     idle_replica_ids,
@@ -155,15 +164,6 @@ select
     cold_requests,
     case when cold_requests > 0 then by_cold_requests end as most_cold_replica_id,
     max_cold_requests as most_cold_requests,
-    round(cold_share, 4) as most_cold_ratio,
-    concat_ws(
-        '; ',
-        cold_pile_up,
-        hot_spot,
-        case
-            when coalesce(cold_pile_up, hot_spot) is not null and idle_replicas > 0
-                then format('{} of {} replicas idle', idle_replicas, replicas)
-        end
-    ) as finding
+    round(cold_share, 4) as most_cold_ratio
 from findings
 order by policy;

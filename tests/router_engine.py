@@ -91,7 +91,7 @@ def replayer_of(case: Case) -> Replayer:
         cost=CostModel(**{name: knobs[name] for name in _PRICES}),
         routing=RoutingConfig(),
     )
-    changes = np.array(knobs["changes"], CHANGE)
+    changes = np.array([(*change, 0) for change in knobs["changes"]], CHANGE)
     spec = spec_of(case.rule, knobs["view"])
     return Replayer(paths_of(case.requests, model), config, spec, changes=changes)
 

@@ -114,7 +114,7 @@ def report(run_folder: Path, names: tuple[str, ...], form: str) -> None:
 
     reports = [find_report(name) for name in names] or list_reports()
     if form != "table" and len(reports) != 1:
-        raise click.UsageError(f"--format {form} prints one report: name it")
+        raise click.UsageError(f"--format {form} prints one report only: name one")
     connection = open_run(run_folder)
     for number, one in enumerate(reports):
         if form == "table" and len(reports) > 1:
@@ -197,5 +197,6 @@ def _print_comparison(target: Path, result: dict[str, Any], form: str) -> None:
         click.echo(line)
     write(render(comparison_table(rows), "table"))
     if seeds is not None:
-        click.echo("\nmean and standard deviation over the seeds\n")
+        seed = result["config"]["routing"]["seed"]
+        click.echo(f"\nabove: seed {seed}; over all seeds, mean ± standard deviation of a run:\n")
         write(render(seeds_table(seeds), "table"))

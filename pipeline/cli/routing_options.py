@@ -28,8 +28,8 @@ def routing_options(command: Callable[..., Any]) -> Callable[..., Any]:
                          " parameters."),
             click.option("--router-view", metavar="VIEW", default=None,
                          help="What routers see of the caches and loads: exact, lag:MS (the same,"
-                         " but late), or routed (of the caches only what they sent where)."
-                         "  [default: each policy's own]"),
+                         " but late, their own requests in flight included), or routed (of the"
+                         " caches only what they sent where).  [default: each policy's own]"),
             click.option("--router-capacity-tokens", type=int, default=None,
                          help="What a router remembers of each replica, for routed; 0: as much as"
                          " it keeps.  [default: each policy's own]"),
@@ -81,7 +81,8 @@ def policies_of(options: dict[str, Any], routing: RoutingConfig) -> tuple[str, .
     specs = [find_policy(text, routing) for texts in asked for text in texts]
     for number, text in enumerate(read_policies(file) if file else (), 1):
         try:
-            specs.append(find_policy(text, routing))
+            named = every_policy() if text == "all" else [text]
+            specs += [find_policy(one, routing) for one in named]
         except UsageError as error:
             raise UsageError(f"{file}: [[policy]] {number}: {error}") from None
     views = {spec.view.kind for spec in specs}

@@ -100,6 +100,11 @@ def run_summary(target: Path, result: dict[str, Any]) -> Iterator[str]:
     asked = [f"{n.replace('_', '-')} {routing[n]}" for n in _ROUTING if routing[n] is not None]
     if asked:
         yield f"routers: {', '.join(asked)}"
+    if replayed["unmet_absences"]:
+        yield (
+            f"warning: {_counted(replayed['unmet_absences'], 'absence')} before the first request"
+            " of the trace or after the last: nothing comes of it"
+        )
     if replayed["without_output_tokens"]:
         yield (
             f"warning: {_counted(replayed['without_output_tokens'], 'request')} without"
@@ -145,6 +150,7 @@ _MOST_SIDE_BY_SIDE = 6
 _OF_MANY = (
     "policy",
     "rejected",
+    "failed",
     "cache_hit_ratio",
     "evicted_ratio",
     "elsewhere_ratio",

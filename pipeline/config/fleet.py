@@ -28,7 +28,8 @@ class ReplicaConfig:
         _check_capacity(self.capacity_tokens)
         if not (math.isfinite(self.speed) and 1 / MAX_SPEED <= self.speed <= MAX_SPEED):
             raise UsageError(
-                f"speed is {self.speed}: give {1 / MAX_SPEED:g} to {MAX_SPEED:g} times the costs'"
+                f"speed is {self.speed}: give {1 / MAX_SPEED:g} to {MAX_SPEED:g}; 0.5 takes twice"
+                " as long"
             )
 
 
@@ -37,7 +38,7 @@ class Absence:
     """A time in which some replicas take no requests.
 
     replicas  their numbers
-    start     when it begins: a moment, as absences.moment_ticks reads it
+    start     when it begins: a moment, as moments.moment_us reads it
     end       when it ends; None for never
     kind      `drain`: requests in flight complete; `crash`: they are lost, and so is the cache
     cache     what a drained replica has when it returns: `warm`, what it had; `cold`, nothing, and

@@ -111,6 +111,13 @@ class Moment:
         """Whether requests in flight are followed."""
         return self._replayer.counts_requests
 
+    def replay_until(self, plan: Plan) -> Batch:
+        """Serve all requests before it; return a batch of the request alone."""
+        for batch in batches_until(plan, self.row):
+            if batch.seq[0] != self.row:
+                self.replay(batch)
+        return batch
+
     def replay(self, batch: Batch) -> None:
         """Serve the next requests before it."""
         decisions, evictions = self._replayer.replay(batch)

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from pipeline.config import TICKS_PER_MS
-from pipeline.explain.moment import Moment, Outcome, Seen, batches_until, went_ahead
+from pipeline.explain.moment import Moment, Outcome, Seen, went_ahead
 from pipeline.explain.names import Named
 from pipeline.explain.origins import Bringer, Origins
 from pipeline.explain.reasons import no_room, reason
@@ -26,11 +26,7 @@ def tell(plan: Plan, policy: str, row: int, before: UpcomingRequests) -> Story:
     `before` are the witnesses of the plan, see moment.witnesses.
     """
     moment = Moment(plan, policy, row)
-    for batch in batches_until(plan, row):
-        if batch.seq[0] == row:
-            request = batch
-        else:
-            moment.replay(batch)
+    request = moment.replay_until(plan)
     seen = moment.seen(request)
     outcome = moment.serve(request, before)
     decision, spec = outcome.decision, moment.spec

@@ -12,15 +12,18 @@ from pipeline.replay.rows import rows_of_all, rows_to_land, with_rows
 
 
 @kernel(inner=True, inline=False, allocates=True)
-def pass_until(fleet, clock, settings, rows, used):
-    """Let all happen that is due by `clock`; return the rows of evictions, and how many are used.
+def pass_until(fleet, clock, seq, settings, rows, used):
+    """Let all happen that is due by `clock`, before request `seq` comes.
 
-    Of what happens at one time, completions come before replicas go away.
+    Of what happens at one time, completions come before replicas go away. Returns the rows of
+    evictions, and how many are used.
     """
     due_changes = True
     while due_changes:
         number, moment = fleet.clock[0].next_change, clock
-        due_changes = number < len(fleet.changes) and fleet.changes[number].ticks <= clock
+        due_changes = False
+        if number < len(fleet.changes) and fleet.changes[number].ticks <= clock:
+            due_changes = fleet.changes[number].row <= seq
         if due_changes:
             moment = fleet.changes[number].ticks
         pass_time(fleet, moment)

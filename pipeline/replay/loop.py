@@ -80,11 +80,11 @@ def _loop_types():
         1, keep_partial=True, whole_leaves=True, probes_touch=True, match_touches=True
     )
     replicas = new_replicas((ReplicaConfig(1),), CostModel(), 1)
-    fleet, request = new_fleet(paths, replicas, rules), np.zeros(1, REQUEST)
+    fleet, request = new_fleet(paths, replicas, rules), np.zeros(2, REQUEST)
     batch = Batch(none, none, none.astype(np.uint64), none, none, none.astype(np.uint64))
     settings = Settings(
         pins=True, counts=True, waits=True, cache_output=True, keeps_output=True, sees=EXACT,
-        delay_ticks=0, needs=0, draws=True, prefix_tokens=0, tie=0, seed=0,
+        delay_ticks=0, needs=0, draws=True, guarded=True, prefix_tokens=0, tie=0, seed=0,
     )  # fmt: skip
     router = Router(fleet, replicas, request, np.zeros(0), none, none, none, settings)
     return tuple(numba.typeof(e) for e in (fleet, router, batch, settings, np.zeros(1, DECISION)))
@@ -133,20 +133,22 @@ def _route(fleet, router, past, known, settings, decision, row, choose):
             forget_old(router, past, known, request.clock_ticks - settings.delay_ticks, row)
         believe(router.belief, fleet, request, settings)
         shown = router.belief.replicas
-    if fleet.clock[0].away > 0:
+    if fleet.clock[0].away > 0 or settings.guarded:
         shown = router.here[: copy_those_here(fleet, shown, router.here)]
     if settings.sees == AGAIN:
         router.choices[0] += 1
         place = router.choices[router.choices[0]]
     else:
-        place = choose(request, shown, router.parameters, router.memory)
+        router.request[1] = request
+        place = choose(router.request[1], shown, router.parameters, router.memory)
     if not 0 <= place < len(shown):
         return NONE
     if settings.sees == LAG:
         router.progress[CALLS] += 1
         router.choices[router.progress[CALLS]] = place
     chosen = shown[place].replica_id
-    decision.routed_to, decision.branch, request.turn = chosen, request.branch, chosen + 1
+    decision.routed_to, decision.branch = chosen, router.request[1].branch
+    request.turn = chosen + 1
     decision.believed_matched_tokens = shown[place].matched_tokens
     here = fleet.replicas[chosen]
     decision.regret_ticks = here.queue_ticks + here.exec_ticks - least
@@ -167,7 +169,7 @@ def replay_batch(fleet, router, batch, past, settings, decisions, choose):
         seq, clock, decision = batch.seq[i], batch.clock_ticks[i], decisions[i]
         begin_touches(fleet, seq)
         if clock >= fleet.clock[0].next_event:
-            rows, used = pass_until(fleet, clock, settings, rows, used)
+            rows, used = pass_until(fleet, clock, seq, settings, rows, used)
         came(fleet.upcoming, seq)
         fleet.clock[0].latest_seq = seq
         decision.replica_id, decision.routed_to = NONE, NONE
@@ -182,7 +184,8 @@ def replay_batch(fleet, router, batch, past, settings, decisions, choose):
             unread, later = np.zeros(len(again.seq), DECISION), router_of_belief(router)
             replay_batch(router.belief, later, again, again, router.exactly, unread, choose)
         if settings.sees in (LAG, ROUTED) and seen_at >= router.belief.clock[0].next_event:
-            rows, _ = pass_until(router.belief, seen_at, settings, rows, used)
+            known_seq = seq if settings.sees == ROUTED else router.belief.clock[0].latest_seq
+            rows, _ = pass_until(router.belief, seen_at, known_seq, settings, rows, used)
         _ask(request, fleet, batch, i, settings)
         observe(fleet, request, settings, decision)
         rows = with_rows(rows, used, np.int64(1))

@@ -128,8 +128,11 @@ CLOCK = np.dtype([(n, np.int64) for n in _CLOCK], align=True)
 before which nothing happens between requests, the next of Fleet.changes, and how many replicas are
 away."""
 
-CHANGE = np.dtype([("ticks", np.int64), ("replica", np.int32), ("what", np.int32)], align=True)
-"""What happens to a replica, and when; in order of time."""
+CHANGE = np.dtype(
+    [("ticks", np.int64), ("replica", np.int32), ("what", np.int32), ("row", np.int64)], align=True
+)
+"""What happens to a replica, and when, in order: at that tick, but not before a request of that
+number comes, as many may come at one tick."""
 
 CLOSE, WIPE, OPEN = 0, 1, 2
 """CHANGE.what: takes no more requests; loses its cache and what it does; takes requests again."""

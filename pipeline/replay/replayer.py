@@ -44,6 +44,18 @@ def trace_paths(
     return paths_of(tree, tokens, upcoming_requests(tree, chosen))
 
 
+def _fleet(
+    paths: TracePaths,
+    config: ReplayConfig,
+    rules: CacheRules,
+    changes: NDArray[Any],
+    *,
+    active: bool,
+) -> Fleet:
+    replicas = new_replicas(config.fleet.members, config.cost, config.engine.block_tokens)
+    return new_fleet(paths, replicas, rules, changes, active=active)
+
+
 class Replayer:
     """A fleet that serves a trace's requests in order behind a router with one policy.
 
@@ -64,30 +76,25 @@ class Replayer:
         self._settings = loop_settings(
             config, self.spec, config.routing.seed if seed is None else seed
         )
-        view, needs = self._settings.sees, self.spec.policy.needs
-        probes = self.spec.policy.looks_up and view != ROUTED
-        rules = cache_rules(config.engine, probes=probes)
-        members, block_tokens = config.fleet.members, config.engine.block_tokens
-
-        def fleet(rules: CacheRules, changes: NDArray[Any], *, active: bool) -> Fleet:
-            replicas = new_replicas(members, config.cost, block_tokens)
-            return new_fleet(paths, replicas, rules, changes, active=active)
-
-        self.fleet = fleet(rules, changes, active=needs & ACTIVE != 0)
+        view, active = self._settings.sees, self.spec.policy.needs & ACTIVE != 0
+        rules = cache_rules(config.engine, probes=self.spec.policy.looks_up and view != ROUTED)
+        self.fleet = _fleet(paths, config, rules, changes, active=active)
         belief = self.fleet
         if view == LAG:
-            belief = fleet(rules, changes, active=needs & ACTIVE != 0)
+            belief = _fleet(paths, config, rules, changes, active=active)
         elif view == ROUTED:
             own = rules._replace(whole_leaves=True, probes_touch=False, match_touches=False)
-            belief = fleet(own, changes[changes["what"] == WIPE], active=False)
+            restarts = changes[changes["what"] == WIPE]
+            belief = _fleet(paths, config, own, restarts, active=False)
             if self.spec.router_tokens:
-                belief.replicas["capacity_blocks"] = self.spec.router_tokens // block_tokens
+                blocks = self.spec.router_tokens // config.engine.block_tokens
+                belief.replicas["capacity_blocks"] = blocks
         self.router = Router(
             belief=belief,
             here=self.fleet.replicas.copy(),
-            request=np.zeros(1, REQUEST),
+            request=np.zeros(2, REQUEST),
             parameters=np.array(self.spec.parameters, np.float64),
-            memory=self.spec.policy.memory(len(members)),
+            memory=self.spec.policy.memory(config.fleet.replicas),
             progress=np.zeros(2, np.int64),
             choices=np.zeros(1, np.int64),
             exactly=self._settings._replace(sees=AGAIN, delay_ticks=0),
@@ -160,7 +167,7 @@ class Replayer:
     def shown(self) -> NDArray[Any]:
         """Return the records.REPLICA that the policy was shown last."""
         away = self.fleet.replicas["away"] > 0
-        if away.any():
+        if away.any() or self._settings.guarded:
             return self.router.here[: int((~away).sum())]
         return self.router.belief.replicas
 

@@ -38,8 +38,9 @@ class Settings(NamedTuple):
     keeps_output: bool  # as requests complete; else as they are served
     sees: int  # EXACT, LAG, ROUTED or AGAIN
     delay_ticks: int  # how late the router sees replicas, or how long it remembers, 0 for ever
-    needs: int  # of the policy, see policies.rule
+    needs: int  # of the policy, see records.LOAD
     draws: bool  # REQUEST.chance is wanted
+    guarded: bool  # the policy is not ours: it gets copies
     prefix_tokens: int  # REQUEST.prefix names so many
     tie: int
     seed: int
@@ -66,7 +67,7 @@ class Router(NamedTuple):
 
     belief      the fleet as it sees it
     here        REPLICA[N]       room for the records of those that take requests
-    request     REQUEST[1]       the request at hand
+    request     REQUEST[2]       the request at hand, and the one that the policy is shown
     parameters  float64[…]       of the policy
     memory      int64[…]         of the policy
     progress    int64[2]         items TOLD and CALLS

@@ -28,6 +28,7 @@ def loop_settings(config: ReplayConfig, spec: PolicySpec, seed: int) -> Settings
         delay_ticks=round(delay_ms * TICKS_PER_MS) if view != EXACT else 0,
         needs=policy.needs,
         draws=spec.chooses_at_random,
+        guarded=spec.is_users_own,
         prefix_tokens=int(named.get("prefix_tokens", 1)),
         tie=spec.tie,
         seed=seed,

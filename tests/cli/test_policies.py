@@ -231,7 +231,7 @@ def test_a_fleet_comes_from_a_file(folder: Path) -> None:
         ("--policy sglang:match_threshold=2", "policy sglang: match_threshold is '2': give a"),
         ("--policies wrong.toml", "wrong.toml: [[policy]] 2: policy sglang: unknown parameter 'x'"),
         ("--policies none.toml", "none.toml: No such file or directory: give the path of a TOML"),
-        ("--fleet fleet.toml --replicas 4", "replicas is 4, but fleet.toml describes 3: give"),
+        ("--fleet fleet.toml --replicas 4", "replicas is 4, but fleet.toml describes 3: leave out"),
         ("--fleet policies.toml", "policies.toml: unknown table 'policy'"),
         ("--replicas 0", "replicas is 0: give 1 to 4096"),
         ("--router-view late", "router-view is 'late': give exact, lag:MS or routed"),

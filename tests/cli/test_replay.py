@@ -26,6 +26,7 @@ policy                  cache_aware  pure_affinity  round_robin
 requests                          4              4            4
 served                            3              3            3
 rejected                          1              1            1
+failed                            0              0            0
 cache_hit_ratio              0.3636         0.3636       0.3636
 cold_ratio                   0.6364         0.6364       0.6364
 evicted_ratio                   0.0            0.0          0.0

@@ -60,7 +60,7 @@ def test_a_report_can_be_read_by_programs(small_run: Path) -> None:
 def test_several_reports_have_only_one_format(small_run: Path) -> None:
     done = replay_here("report", small_run, "--format", "csv")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--format csv prints one report: name it" in done.stderr
+    assert "--format csv prints one report only: name one" in done.stderr
 
 
 def test_an_unknown_report_is_answered_with_the_nearest(small_run: Path) -> None:

@@ -43,7 +43,8 @@ def test_policy_comparison_puts_every_headline_number_of_a_policy_in_one_row(run
         .agg(
             requests=pl.len(),
             served=SERVED.sum(),
-            rejected=(~SERVED).sum(),
+            rejected=(~SERVED & (col("outcome") != "failed")).sum(),
+            failed=(col("outcome") == "failed").sum(),
             cache_hit_ratio=share("matched_tokens"),
             cold_ratio=share("cold_tokens"),
             evicted_ratio=share("evicted_tokens_missed"),

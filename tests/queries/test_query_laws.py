@@ -175,7 +175,7 @@ def test_refused_requests_change_no_ratio_and_no_percentile() -> None:
     reports = ("cache_hit_ratio", "ttft", "policy_comparison", "miss_reasons", "seeds")
     routing = ("router_belief", "regret", "policy_disagreements", "hot_spots", "decided_by")
     for query in (*reports, "hit_ratio_definitions", *routing):
-        counts = {"requests", "rejected", "missing"}
+        counts = {"requests", "rejected", "failed", "missing"}
         left, right = with_refused.answer(query), without.answer(query)
         wanted = [name for name in left.columns if name not in counts]
         assert left.select(wanted).equals(right.select(wanted))

@@ -92,6 +92,7 @@ def test_run_json_says_what_was_replayed_and_how(small_trace: Path, small_run: P
         "counted_requests": len(SMALL),
         "warmup_trace_requests": 0,
         "without_output_tokens": 0,
+        "unmet_absences": 0,
     }
     assert list(run["totals"]) == list(POLICIES)
     lanes = [(lane["policy"], lane["seed"], lane["requests"]) for lane in run["lanes"]]

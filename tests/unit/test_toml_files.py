@@ -7,7 +7,8 @@ import pytest
 
 from pipeline.config import Absence, FleetConfig, ReplicaConfig
 from pipeline.errors import UsageError
-from pipeline.toml_files import moment_us, read_fleet, read_policies
+from pipeline.moments import moment_us
+from pipeline.toml_files import read_fleet, read_policies
 
 NOON = datetime(2026, 3, 3, 12, tzinfo=UTC)
 NOON_US = round(NOON.timestamp()) * 1_000_000
@@ -75,7 +76,7 @@ def test_a_file_of_events_alone_leaves_the_number_to_the_option(tmp_path: Path) 
 
 def test_a_number_of_replicas_that_is_not_the_file_s_is_refused(tmp_path: Path) -> None:
     assert fleet(tmp_path, EVERYTHING, 3).replicas == 3
-    with pytest.raises(UsageError, match=r"replicas is 4, but .*f.toml describes 3: give "):
+    with pytest.raises(UsageError, match=r"replicas is 4, but .*f.toml describes 3: leave out "):
         fleet(tmp_path, EVERYTHING, 4)
 
 
@@ -107,10 +108,10 @@ def test_a_moment_is_kept_as_text_or_as_the_seq_of_a_request(
         ("12:00", 0),  # the first request comes right then
         ("12:01", MINUTE_US),
         ("12:00:30.25", 30_250_000),
-        ("11:59", (24 * 60 - 1) * MINUTE_US),  # has passed: tomorrow
-        ("00:00", 12 * 60 * MINUTE_US),
+        ("11:59", -MINUTE_US),  # has passed: of the trace's first day all the same
+        ("00:00", -12 * 60 * MINUTE_US),
         ("14:00+02:00", 0),
-        ("13:59+02:00", (24 * 60 - 1) * MINUTE_US),
+        ("13:59+02:00", -MINUTE_US),
         ("12:00Z", 0),
         ("2026-03-03 12:00", 0),
         ("2026-03-03T14:30+02:00", 30 * MINUTE_US),
@@ -128,8 +129,24 @@ def test_a_moment_is_placed_by_the_first_request(moment: str, after_noon_us: int
 
 def test_times_of_day_before_1970_and_of_relative_traces_are_placed_too() -> None:
     assert moment_us("00:01", 0) == MINUTE_US
-    assert moment_us("00:00", -MINUTE_US) == 0
-    assert moment_us("23:58", -MINUTE_US) == (24 * 60 - 2) * MINUTE_US
+    assert moment_us("00:00", -MINUTE_US) == -24 * 60 * MINUTE_US
+    assert moment_us("23:58", -MINUTE_US) == -2 * MINUTE_US
+
+
+@pytest.mark.parametrize(
+    ("moment", "after_noon_us"),
+    [
+        ("12:01", MINUTE_US),
+        ("12:00", 24 * 60 * MINUTE_US),  # later than noon: tomorrow's
+        ("11:59", (24 * 60 - 1) * MINUTE_US),
+        ("+30m", 29 * MINUTE_US),  # counts from the first request
+        ("2026-03-03 12:30", 30 * MINUTE_US),
+    ],
+)
+def test_a_time_of_day_may_be_the_next_one_after_another_moment(
+    moment: str, after_noon_us: int
+) -> None:
+    assert moment_us(moment, NOON_US - MINUTE_US, after_us=NOON_US) == NOON_US + after_noon_us
 
 
 def test_the_seq_of_a_request_is_no_time() -> None:
@@ -196,8 +213,8 @@ ABSENT = "[[absent]]\nreplicas = 0\nfrom = 5\n"
         ("[[replicas]]\ncount = true", "[[replicas]] 1: count is True: give a whole number"),
         ("[[replicas]]\ncount = 2.0", "[[replicas]] 1: count is 2.0: give a whole number"),
         ("[[replicas]]\ncapacity_tokens = 0", "[[replicas]] 1: capacity_tokens is 0: give a whole"),
-        ("[[replicas]]\nspeed = 0", "[[replicas]] 1: speed is 0.0: give 0.001 to 1000 times the"),
-        ("[[replicas]]\nspeed = nan", "[[replicas]] 1: speed is nan: give 0.001 to 1000 times"),
+        ("[[replicas]]\nspeed = 0", "[[replicas]] 1: speed is 0.0: give 0.001 to 1000; 0.5"),
+        ("[[replicas]]\nspeed = nan", "[[replicas]] 1: speed is nan: give 0.001 to 1000; 0.5"),
         ('[[replicas]]\nspeed = "fast"', "[[replicas]] 1: speed is 'fast': give a number, 1.0"),
         ("[[replicas]]\ncount=4096\n[[replicas]]", "f.toml: replicas is 4097: give 1 to 4096"),
         ("[[absent]]\nfrom = 5", "[[absent]] 1: replicas is missing: give numbers of replicas, 0"),

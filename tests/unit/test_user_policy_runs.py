@@ -241,3 +241,68 @@ def test_the_command_ends_with_1_and_one_line_if_a_policy_fails(folder: Path) ->
     done = replay_here(*command(folder, "bad:rule"), cwd=folder)
     check_failed(done, 1, "request r0 (seq 0): policy bad:rule failed with ValueError: no")
     assert names_in(folder) - {"__pycache__"} == before
+
+
+CHEATS = """
+from pipeline.replay.policies.choice import least
+
+
+def honest(request, replicas, parameters, memory):
+    for r in range(len(replicas)):
+        replicas[r].score = replicas[r].queue_ticks + replicas[r].exec_ticks
+    return least(request, replicas)
+
+
+def cheat(request, replicas, parameters, memory):
+    chosen = honest_of(request, replicas)
+    for r in range(len(replicas)):
+        replicas["exec_ticks"][r] = 0
+        replicas["matched_tokens"][r] = request.prompt_tokens
+        replicas["queue_ticks"][r] = 0
+    return chosen
+
+
+from numba import njit
+
+@njit
+def honest_of(request, replicas):
+    for r in range(len(replicas)):
+        replicas[r].score = replicas[r].queue_ticks + replicas[r].exec_ticks
+    return least(request, replicas)
+"""
+
+
+def test_what_a_policy_writes_over_its_replicas_changes_nothing_but_its_view(folder: Path) -> None:
+    (folder / "cheats.py").write_text(CHEATS, encoding="utf-8")
+    policies = ("cheats:honest", "cheats:cheat")
+    replay_trace(folder / "day.parquet", folder / "run", asked(*policies))
+    honest, cheat = (rows_of(table_file(folder / "run", "decisions", p)) for p in policies)
+    believed = column(cheat, "believed_matched_tokens")
+    assert believed == column(cheat, "prompt_tokens")
+    for row in (*honest, *cheat):
+        del row["decided_by"], row["believed_matched_tokens"]
+    assert honest == cheat
+
+
+def test_a_branch_without_a_score_is_told_with_its_request(folder: Path) -> None:
+    (folder / "branch.py").write_text(f"{HEAD}    request.branch = 3\n    return 0\n", "utf-8")
+    with pytest.raises(PolicyError, match=r"request r0 \(seq 0\): .* set request.branch to 3"):
+        replay_trace(folder / "day.parquet", folder / "run", asked("branch:rule"))
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("word", ["async def", "def"])
+def test_a_policy_that_does_not_simply_return_is_refused(folder: Path, word: str) -> None:
+    body = f"{HEAD.replace('def', word, 1)}    {'return' if word == 'async def' else 'yield'} 0\n"
+    (folder / "odd.py").write_text(body, "utf-8")
+    with pytest.raises(UsageError, match="is async or yields: give a plain function that returns"):
+        replay_trace(folder / "day.parquet", folder / "run", asked("odd:rule"))
+
+
+def test_parameters_that_are_none_are_refused(folder: Path) -> None:
+    record = "from pipeline.replay.policies import Policy, Score\n"
+    record += f"{HEAD}    return 0\n"
+    record += 'mine = Policy(rule, "us", (Score("x"),), ("weight",))\n'
+    (folder / "mine.py").write_text(record, "utf-8")
+    with pytest.raises(UsageError, match=r"give a tuple of Parameter\(name, default, low, high"):
+        replay_trace(folder / "day.parquet", folder / "run", asked("mine:mine"))

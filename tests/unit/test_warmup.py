@@ -109,6 +109,7 @@ def test_a_request_of_the_warm_up_that_is_in_flight_completes_during_the_trace(
         "counted_requests": 2,
         "warmup_trace_requests": 1,
         "without_output_tokens": 1,
+        "unmet_absences": 0,
     }
 
 
@@ -166,6 +167,7 @@ def test_a_trace_and_a_share_warm_up_one_after_the_other(tmp_path: Path, run: Pa
         "counted_requests": 2,
         "warmup_trace_requests": 3,
         "without_output_tokens": 0,
+        "unmet_absences": 0,
     }
     rows = decisions(run, "cache_aware")
     assert column(rows, "is_warmup") == [True, False, False]

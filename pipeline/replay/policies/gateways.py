@@ -162,14 +162,20 @@ _SGLANG = Policy(
     sglang,
     source="SGLang gateway (Rust)",
     scores=(
-        Score("request that touched the match last, of those with the longest", best="most"),
+        Score("recent use of the longest match", best="most", unit="(seq)"),
         Score("requests in flight, as load is out of balance", best="least"),
         Score("requests in flight, as no match is long enough", best="least"),
     ),
     parameters=(
-        Parameter("match_threshold", 0.5, 0, 1, "a match has to be a larger share of the prompt"),
-        Parameter("imbalance_abs", 32, 0, _MANY, "out of balance: max - min in flight is more"),
-        Parameter("imbalance_rel", 1.1, 1, _MANY, "and max is more than so many times min"),
+        Parameter(
+            "match_threshold", 0.5, 0, 1, "a match has to be a larger share (--cache-threshold)"
+        ),
+        Parameter(
+            "imbalance_abs", 32, 0, _MANY, "unbalanced: max - min is more (--balance-abs-threshold)"
+        ),
+        Parameter(
+            "imbalance_rel", 1.1, 1, _MANY, "and max > so many x min (--balance-rel-threshold)"
+        ),
     ),
     needs=LOAD | RECENCY,
     view="routed",

@@ -1,6 +1,6 @@
 """What a policy is: a function of one signature, and what has to be known about it.
 
-A policy sees the request at hand and one record a replica (fleet.REQUEST, fleet.REPLICA): those
+A policy sees the request at hand and one record a replica (records.REQUEST, records.REPLICA): those
 that take requests, in order of replica_id. It returns the place of the one that it chooses. It
 leaves what it compares in each replica's `score`, and in request.branch which of its scores that
 is. `parameters` are its own, float64, in the order of its table; `memory`, int64, is its own too:

@@ -21,7 +21,7 @@ from numba import types
 from pipeline.config import TIES, find_view
 from pipeline.errors import UsageError
 from pipeline.kernel import kernel
-from pipeline.replay.policies.rule import SIGNATURE, Policy, Score
+from pipeline.replay.policies.rule import SIGNATURE, Parameter, Policy, Score
 from pipeline.replay.records import (
     ACTIVE,
     LOAD,
@@ -190,6 +190,8 @@ def _checked_rule(text: str, found: Any) -> Callable[..., int]:
             f"policy {text!r} is of type {type(found).__name__}: give a function of"
             f" ({', '.join(ARGUMENTS)}), or a Policy"
         )
+    if inspect.iscoroutinefunction(rule) or inspect.isgeneratorfunction(rule):
+        raise UsageError(f"policy {text!r} is async or yields: give a plain function that returns")
     asked = inspect.signature(rule).parameters.values()
     if len(asked) != len(ARGUMENTS) or any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in asked):
         raise UsageError(
@@ -220,6 +222,15 @@ def _check_fields(text: str, rule: Callable[..., int]) -> None:
 def _checked(text: str, policy: Policy) -> Policy:
     """Return a Policy of the user's with its plain function; UsageError if it can't be one."""
     wrong = None
+    if not all(isinstance(p, Parameter) for p in policy.parameters):
+        raise UsageError(
+            f"policy {text!r} has parameters={policy.parameters!r}: give a tuple of"
+            " Parameter(name, default, low, high, meaning)"
+        )
+    if not all(isinstance(score, Score) for score in policy.scores):
+        raise UsageError(
+            f"policy {text!r} has scores={policy.scores!r}: give a tuple of Score(name)"
+        )
     names = [p.name for p in policy.parameters]
     if not policy.scores:
         wrong = "has no scores: name what it compares, scores=(Score(...),)"
