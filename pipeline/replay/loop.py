@@ -126,7 +126,7 @@ def _route(fleet, router, past, known, settings, decision, row, choose):
 
     `past` has `known` requests that came before; `row` is overwritten.
     """
-    request = router.request[0]
+    request = asked = router.request[0]
     least, shown = note_best(fleet, request, decision), fleet.replicas
     if settings.sees in (LAG, ROUTED):
         if settings.sees == ROUTED and settings.delay_ticks > 0:
@@ -139,16 +139,17 @@ def _route(fleet, router, past, known, settings, decision, row, choose):
         router.choices[0] += 1
         place = router.choices[router.choices[0]]
     else:
-        router.request[1] = request
-        place = choose(router.request[1], shown, router.parameters, router.memory)
+        if settings.guarded:
+            router.request[1] = request
+            asked = router.request[1]
+        place = choose(asked, shown, router.parameters, router.memory)
     if not 0 <= place < len(shown):
         return NONE
     if settings.sees == LAG:
         router.progress[CALLS] += 1
         router.choices[router.progress[CALLS]] = place
     chosen = shown[place].replica_id
-    decision.routed_to, decision.branch = chosen, router.request[1].branch
-    request.turn = chosen + 1
+    decision.routed_to, decision.branch, request.turn = chosen, asked.branch, chosen + 1
     decision.believed_matched_tokens = shown[place].matched_tokens
     here = fleet.replicas[chosen]
     decision.regret_ticks = here.queue_ticks + here.exec_ticks - least

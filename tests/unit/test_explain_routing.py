@@ -23,7 +23,7 @@ def test_a_policy_with_branches_is_explained_by_the_score_that_decided(tmp_path:
     assert second["score"]["name"] in second["reason"]
     decided = ["requests in flight, as no match is long enough", second["score"]["name"]]
     assert column(decisions(run, "sglang"), "decided_by") == decided
-    assert second["score"]["name"].startswith("request that touched the match last")
+    assert second["score"]["name"].startswith("recent use of the longest match")
 
 
 def test_a_branch_for_loads_out_of_balance_is_named(tmp_path: Path) -> None:

@@ -41,33 +41,34 @@ def least(request, replicas):
 
     ROTATE takes the first of them from request.turn on. Ties draw the random number 0.
     """
-    first, tied = 0, 1
+    return _first(request, replicas, 1.0)
+
+
+@kernel(inner=True)
+def most(request, replicas):
+    """Return the place of the replica with the highest score, with ties as for `least`."""
+    return _first(request, replicas, -1.0)
+
+
+@kernel(inner=True)
+def _first(request, replicas, sign):
+    """Return the place of the replica whose score x `sign` is least."""
+    first, tied, best = 0, 1, sign * replicas[0].score
     for r in range(1, len(replicas)):
-        if replicas[r].score < replicas[first].score:
-            first, tied = r, 1
-        elif replicas[r].score == replicas[first].score:
+        score = sign * replicas[r].score
+        if score < best:
+            first, tied, best = r, 1, score
+        elif score == best:
             tied += 1
     if tied == 1 or request.tie == LOWEST:
         return first
     skipped = below(request, 0, tied) if request.tie == RANDOM else 0
-    best, chosen = replicas[first].score, first
     for r in range(first, len(replicas)):
-        if replicas[r].score != best:
+        if sign * replicas[r].score != best:
             continue
         if request.tie == RANDOM and skipped == 0:
             return r
         if request.tie != RANDOM and replicas[r].replica_id >= request.turn:
             return r
         skipped -= 1
-    return chosen
-
-
-@kernel(inner=True)
-def most(request, replicas):
-    """Return the place of the replica with the highest score, with ties as for `least`."""
-    for r in range(len(replicas)):
-        replicas[r].score = -replicas[r].score
-    chosen = least(request, replicas)
-    for r in range(len(replicas)):
-        replicas[r].score = -replicas[r].score
-    return chosen
+    return first
