@@ -285,24 +285,26 @@ def test_what_a_policy_writes_over_its_replicas_changes_nothing_but_its_view(fol
 
 
 def test_a_branch_without_a_score_is_told_with_its_request(folder: Path) -> None:
-    (folder / "branch.py").write_text(f"{HEAD}    request.branch = 3\n    return 0\n", "utf-8")
+    (folder / "wrong_branch.py").write_text(
+        f"{HEAD}    request.branch = 3\n    return 0\n", "utf-8"
+    )
     with pytest.raises(PolicyError, match=r"request r0 \(seq 0\): .* set request.branch to 3"):
-        replay_trace(folder / "day.parquet", folder / "run", asked("branch:rule"))
+        replay_trace(folder / "day.parquet", folder / "run", asked("wrong_branch:rule"))
     assert not (folder / "run").exists()
 
 
 @pytest.mark.parametrize("word", ["async def", "def"])
 def test_a_policy_that_does_not_simply_return_is_refused(folder: Path, word: str) -> None:
     body = f"{HEAD.replace('def', word, 1)}    {'return' if word == 'async def' else 'yield'} 0\n"
-    (folder / "odd.py").write_text(body, "utf-8")
+    (folder / "no_return.py").write_text(body, "utf-8")
     with pytest.raises(UsageError, match="is async or yields: give a plain function that returns"):
-        replay_trace(folder / "day.parquet", folder / "run", asked("odd:rule"))
+        replay_trace(folder / "day.parquet", folder / "run", asked("no_return:rule"))
 
 
 def test_parameters_that_are_none_are_refused(folder: Path) -> None:
     record = "from pipeline.replay.policies import Policy, Score\n"
     record += f"{HEAD}    return 0\n"
     record += 'mine = Policy(rule, "us", (Score("x"),), ("weight",))\n'
-    (folder / "mine.py").write_text(record, "utf-8")
+    (folder / "bare_record.py").write_text(record, "utf-8")
     with pytest.raises(UsageError, match=r"give a tuple of Parameter\(name, default, low, high"):
-        replay_trace(folder / "day.parquet", folder / "run", asked("mine:mine"))
+        replay_trace(folder / "day.parquet", folder / "run", asked("bare_record:mine"))
