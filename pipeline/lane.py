@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,17 @@ from pipeline.replay import Replayer
 from pipeline.replay.tokens import Decided, token_split
 from pipeline.totals import Totals
 from pipeline.windows import ReplicaWindows
+
+
+class Done(NamedTuple):
+    """What is left of a replay under one policy and seed: sums, and seconds that it took."""
+
+    policy: str
+    seed: int
+    totals: Totals
+    requests: int
+    replay_s: float
+    write_s: float
 
 
 class Lane:
@@ -75,6 +86,10 @@ class Lane:
         self._add_evictions(self._replayer.finish())
         for table in (self.totals, self._windows):
             table.end(self._replayer.fleet.replicas["resident_tokens"])
+
+    def done(self) -> Done:
+        """Return what is to be kept when the lane, with its fleet, is let go."""
+        return Done(self.policy, self.seed, self.totals, self.requests, self.replay_s, self.write_s)
 
     def _named(self, error: PolicyError, step: Step) -> PolicyError:
         """Return the error with the name of its request."""

@@ -17,7 +17,7 @@ import pipeline
 from pipeline.config import DEFAULT_BATCH_REQUESTS, TIES, ReplayConfig
 from pipeline.errors import RunError, UsageError
 from pipeline.files import PARTIAL, whole_folder
-from pipeline.lane import Lane
+from pipeline.lane import Done, Lane
 from pipeline.plan import Plan, planned
 from pipeline.replay import PolicySpec, find_policy
 from pipeline.replay.policies.rule import FOREVER
@@ -131,7 +131,7 @@ def _seeds(spec: PolicySpec, config: ReplayConfig) -> range:
     return range(seed, seed + (config.routing.seeds if spec.chooses_at_random else 1))
 
 
-def _replay(plan: Plan, folder: Path, batch_requests: int) -> list[Lane]:
+def _replay(plan: Plan, folder: Path, batch_requests: int) -> list[Done]:
     """Replay under all policies and seeds; of a large trace, under as many at once as fit."""
     config = plan.config
     wanted = [
@@ -140,7 +140,7 @@ def _replay(plan: Plan, folder: Path, batch_requests: int) -> list[Lane]:
         for seed in _seeds(find_policy(policy, config.routing), config)
     ]
     at_once = _at_once(len(plan.chosen), config.fleet.replicas)
-    lanes: list[Lane] = []
+    lanes: list[Done] = []
     for first in range(0, len(wanted), at_once):
         lanes += _side_by_side(plan, folder, wanted[first : first + at_once], batch_requests)
     return lanes
@@ -148,14 +148,14 @@ def _replay(plan: Plan, folder: Path, batch_requests: int) -> list[Lane]:
 
 def _at_once(rows: int, replicas: int) -> int:
     """Return how many replays go side by side; each keeps bits of all replicas for each node."""
-    bytes_a_row = 160 + 40 * -(-replicas // 64)
+    bytes_a_row = 320 + 40 * -(-replicas // 64)
     fit = _MOST_BYTES_AT_ONCE // (rows * bytes_a_row)
     return max(os.cpu_count() or 1, min(fit, _MOST_AT_ONCE))
 
 
 def _side_by_side(
     plan: Plan, folder: Path, wanted: list[tuple[str, int]], batch_requests: int
-) -> list[Lane]:
+) -> list[Done]:
     """Replay batch after batch; within a batch, policies run side by side."""
     first = plan.config.routing.seed
     with ExitStack() as stack:
@@ -170,10 +170,10 @@ def _side_by_side(
                 job.result()
         for lane in lanes:
             lane.finish()
-    return lanes
+    return [lane.done() for lane in lanes]
 
 
-def _timed(lane: Lane) -> dict[str, Any]:
+def _timed(lane: Done) -> dict[str, Any]:
     """Return how long a lane took."""
     return {
         "policy": lane.policy,
