@@ -17,7 +17,7 @@ from pipeline.config.engine import (
     EngineConfig,
     find_engine,
 )
-from pipeline.config.fleet import ABSENCES, CACHES, Absence, FleetConfig, ReplicaConfig
+from pipeline.config.fleet import Absence, FleetConfig, ReplicaConfig
 from pipeline.config.replay import (
     CLOCKS,
     DEFAULT_BATCH_REQUESTS,
@@ -30,8 +30,6 @@ from pipeline.config.routing import TIES, RouterView, RoutingConfig, find_view
 from pipeline.config.units import TICKS_PER_MS
 
 __all__ = [
-    "ABSENCES",
-    "CACHES",
     "CACHE_UNITS",
     "CLOCKS",
     "DEFAULT_BATCH_REQUESTS",

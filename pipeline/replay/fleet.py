@@ -15,8 +15,6 @@ from pipeline.replay.records import (
     NEVER_TICKS,
     NODE,
     POOL,
-    REPLICA,  # noqa: F401
-    REQUEST,  # noqa: F401
     SLOT,
     WIPE,
 )
@@ -126,14 +124,14 @@ def _records(tree: TraceTree) -> NDArray:
     return records
 
 
-_NO_CHANGES = np.zeros(0, CHANGE)
+NO_CHANGES = np.zeros(0, CHANGE)
 
 
 def new_fleet(
     paths: TracePaths,
     replicas: NDArray,
     rules: CacheRules,
-    changes: NDArray = _NO_CHANGES,
+    changes: NDArray = NO_CHANGES,
     *,
     active: bool = False,
 ) -> Fleet:

@@ -8,19 +8,18 @@ from numpy.typing import NDArray
 
 from pipeline.config import ENGINES, EngineConfig, ReplayConfig
 from pipeline.errors import PolicyError
-from pipeline.replay.fleet import CacheRules, Fleet, TracePaths, new_fleet, paths_of
+from pipeline.replay.fleet import NO_CHANGES, CacheRules, Fleet, TracePaths, new_fleet, paths_of
 from pipeline.replay.growth import copied, reserved
 from pipeline.replay.loop import DECISION, replay_batch
 from pipeline.replay.policies.spec import find_policy
 from pipeline.replay.policies.user import compiled_policy
-from pipeline.replay.records import ACTIVE, CHANGE, REQUEST, WIPE, new_replicas
+from pipeline.replay.records import ACTIVE, REQUEST, WIPE, new_replicas
 from pipeline.replay.router import AGAIN, CALLS, EXACT, LAG, ROUTED, TOLD, Batch, Router
 from pipeline.replay.settings import cache_rules, loop_settings
 from pipeline.tree import NO_WHOLES, BlockRules, Wholes, build_tree
 from pipeline.upcoming import upcoming_requests
 
 _FOREVER = np.full(1, 2**63 - 1, np.int64)
-NO_CHANGES = np.zeros(0, CHANGE)
 
 
 def trace_paths(

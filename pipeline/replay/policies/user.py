@@ -40,6 +40,10 @@ _FIELDS = {*(REPLICA.names or ()), *(REQUEST.names or ())}
 _TO_READ = tuple(name for name, _, _ in (*REPLICA_SHOWN, *REQUEST_SHOWN))
 _HIDDEN = _FIELDS - {*_TO_READ}
 _TO_WRITE = {"score", "branch"}
+_LISTS = (
+    ("parameters", Parameter, "Parameter(name, default, low, high, meaning)"),
+    ("scores", Score, "Score(name)"),
+)
 _RECORD = re.compile(r"Record\(.*?;(?:True|False)\)")
 _LONGEST_REASON = 300
 
@@ -222,15 +226,10 @@ def _check_fields(text: str, rule: Callable[..., int]) -> None:
 def _checked(text: str, policy: Policy) -> Policy:
     """Return a Policy of the user's with its plain function; UsageError if it can't be one."""
     wrong = None
-    if not all(isinstance(p, Parameter) for p in policy.parameters):
-        raise UsageError(
-            f"policy {text!r} has parameters={policy.parameters!r}: give a tuple of"
-            " Parameter(name, default, low, high, meaning)"
-        )
-    if not all(isinstance(score, Score) for score in policy.scores):
-        raise UsageError(
-            f"policy {text!r} has scores={policy.scores!r}: give a tuple of Score(name)"
-        )
+    for field, kind, form in _LISTS:
+        given = getattr(policy, field)
+        if not all(isinstance(item, kind) for item in given):
+            raise UsageError(f"policy {text!r} has {field}={given!r}: give a tuple of {form}")
     names = [p.name for p in policy.parameters]
     if not policy.scores:
         wrong = "has no scores: name what it compares, scores=(Score(...),)"
@@ -240,15 +239,11 @@ def _checked(text: str, policy: Policy) -> Policy:
         wrong = f"has tie={policy.tie!r}: give one of {', '.join(TIES)}, or None"
     elif policy.needs & ~_EVERYTHING:
         wrong = f"has needs={policy.needs}: add up LOAD, ACTIVE, RECENCY, PREFIX and SESSION"
-    for parameter in policy.parameters:
-        name, default, low, high = parameter[:4]
+    for name, default, low, high, *_ in policy.parameters:
         if math.isnan(default) or not low <= default <= high:
             wrong = f"has {name}={default}, which is not from {low} to {high}"
     if wrong:
         raise UsageError(f"policy {text!r} {wrong}")
     find_view(policy.view)
-    return policy._replace(
-        rule=_checked_rule(text, policy.rule),
-        scores=tuple(policy.scores),
-        parameters=tuple(policy.parameters),
-    )
+    lists: dict[str, Any] = {field: tuple(getattr(policy, field)) for field, _, _ in _LISTS}
+    return policy._replace(rule=_checked_rule(text, policy.rule), **lists)
